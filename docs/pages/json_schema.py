@@ -38,7 +38,10 @@ _MEASURED = _fields(
     (
         "provenance",
         "object",
-        "`device`, `driver`, `target`, `triton` and `torch` that the numbers come from, each a string or null",
+        (
+            "`device`, `driver`, `target`, `triton` and `torch` that the numbers come from, each a string or null; "
+            "`predicted_for` is the GPU that times are predicted for, null where they are measured"
+        ),
     ),
     ("notes", "array of strings", "remarks"),
 )

@@ -136,7 +136,7 @@ def predict_command(lab: Lab, given: Namespace) -> Answer:
     """Predict the time of a launch of a file's kernel, or of the recorded launch of a kept one."""
     from kernellab.views.cards.prediction import prediction_card
 
-    options = {"device": given.device}
+    options = {"device": given.device, "target": given.target}
     if is_file(given.kernel):
         request = request_of(lab, given)
         prediction = lab.predict(request.file.kernel, request.grid, *request.args, **options, **request.named)

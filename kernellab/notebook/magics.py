@@ -138,14 +138,15 @@ class TritonMagics(LabMagics):
         require_checks(report)
 
     @magic_arguments()
-    @argument("target", nargs="?", help="Target of the cells from now on, such as cuda:80 or hip:gfx942.")
+    @argument("target", nargs="?", help="Target of the cells from now on, such as cuda:80, hip:gfx942 or h100.")
     @line_magic
     def triton_target(self, line: str) -> str:
-        """Show the target that cells compile for, or set it: %triton_target cuda:80."""
+        """Show the target that cells compile for, or set it: %triton_target cuda:80, or %triton_target h200."""
         options = parse_options(self.triton_target, "%triton_target", line)
         if options.target:
             self.lab.use_target(options.target)
-        return str(self.lab.target)
+        session = self.lab.session()
+        return f"{session.target} ({session.model})" if session.model else str(session.target)
 
 
 def _require_options(options: CellOptions) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kernellab.tune.dispatch.result import Dispatch
     from kernellab.tune.result import Tuning
 
-_PROVENANCE = ("device", "driver", "target", "triton", "torch")
+_PROVENANCE = ("device", "predicted_for", "driver", "target", "triton", "torch")
 
 
 def plain(value: Any) -> Any:
