@@ -186,8 +186,8 @@ def _failures(tuning: Tuning) -> list[str]:
 def _left_out(tuning: Tuning) -> list[str]:
     """Return a line per reason for which configs were not measured; that there is no GPU, a note says."""
     left = [row for row in tuning.rows if row.status in UNMEASURED and row.compile_s is None and row.reason]
-    counts = Counter((row.status, row.reason) for row in left).most_common()
-    return [f"{status}: {plural(count, 'config')}: {reason}" for (status, reason), count in counts]
+    reasons = [row.reason if row.reason.startswith("not measured") else f"{row.status}: {row.reason}" for row in left]
+    return [f"{plural(count, 'config')} {reason}." for reason, count in Counter(reasons).most_common()]
 
 
 def why_it_wins(winner: Row, others: Sequence[Row]) -> str:
