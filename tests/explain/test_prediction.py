@@ -107,3 +107,18 @@ def test_the_page_of_predictions_lists_every_device_with_its_bandwidth() -> None
     page = (Path(__file__).parents[2] / "docs" / "predictions.md").read_text(encoding="utf-8")
     for device in DEVICES.values():
         assert f"| `{device.name}` | {device.rates.name} | {device.target} |" in page
+
+
+def test_a_lab_whose_target_is_a_model_predicts_and_tunes_for_it() -> None:
+    with shared_lab("h200", ":memory:") as own:
+        assert str(own.target) == "cuda:90"
+        assert predict(own).device == "H200"
+        assert predict(own, target="l4").device == "L4"
+        assert predict(own, target="cuda:90").device == "H200"
+        assert str(own.compile(double, X, OUT, N, BLOCK=1024, target="l4").target) == "cuda:89"
+        own.use_target("l4")
+        assert predict(own).device == "L4"
+        tuning = own.tune(double, grid, X, OUT, N, configs=[triton.Config({"BLOCK": 1024})])
+        assert tuning.provenance["predicted_for"] == "L4"
+        own.use_target("cuda:89")
+        assert predict(own).device == "L40S"
