@@ -23,7 +23,7 @@ from kernellab.tune.workloads.blocks import power_of_two
 MOST_CONFIGS = 48
 _MOST_NUMEL = 1 << 20  # of a tensor of Triton
 _MOST_PER_THREAD = 128
-_LIKELY_PER_THREAD = (8, 32)
+_LIKELY_PER_THREAD = (4, 16)
 _USUAL_NUMEL = 2048
 _MOST_THREADS = 1024
 _FEW_WARPS = (1, 2, 4, 8)  # of a kernel in which nothing else varies
@@ -203,7 +203,7 @@ class Proposal:
             configs = workloads.reduction(max(rows, 1), _extent(loops[0]), target=self.target)
             return _renamed(configs, [*(("XBLOCK", role) for role in programs), ("R0_BLOCK", loops[0])])
         if kind is KernelKind.PERSISTENT_REDUCTION and len(programs) == 1:
-            row = max(self._numel // programs[0].value, 1)
+            row = max(self._numel // (programs[0].value if programs[0].in_tensors else 1), 1)
             configs = workloads.persistent_reduction(_extent(programs[0]), row, target=self.target)
             return _renamed(configs, [("XBLOCK", programs[0])])
         if kind is KernelKind.PRODUCT and self._blocks:
@@ -253,7 +253,7 @@ class Proposal:
     def _numel_of(self, config: Config) -> float:
         """Return the elements of the largest tensor with a config, if all its blocks are extents of it."""
         values = config.values
-        return float(self._numel * prod(values[role.name] / role.value for role in self._blocks))
+        return float(self._numel * prod(values[role.name] / role.value for role in self._blocks if role.in_tensors))
 
     def _is_allowed(self, config: Config) -> bool:
         """Whether unmasked blocks divide what they cover, and tensors and threads are within the limits."""

@@ -36,7 +36,8 @@ class Role:
     """What a constexpr is for. ``reason`` says where that was read, or why its value stays.
 
     Of a block, ``extent`` is the number of elements that it divides, and ``size`` the argument with that number, or "".
-    A block that is not ``masked`` must divide the extent. ``dimensions`` are those of the first product: M, N, K.
+    A block that is not ``masked`` must divide the extent. ``dimensions`` are those of the first product: M, N, K. One
+    that is not ``in_tensors`` is gone through one by one, in a loop.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Role:
     size: str = ""
     masked: bool = True
     dimensions: frozenset[str] = frozenset()
+    in_tensors: bool = True
 
     @property
     def is_block(self) -> bool:
@@ -75,6 +77,8 @@ def role_of(name: str, value: int, first: Trial, second: Trial, *, grid_follows:
 
 
 WHOLE = "a program holds that many elements at once"
+PARTIAL = "what is stored is a result for each block, so another block changes what that means"
+_MOST_ELEMENTS = 1 << 20
 COMPUTES = "it is a number that the kernel computes with"
 FIXED_GRID = "the grid does not follow it"
 _PARTS = frozenset({"arith.divsi", "arith.divui", "arith.remsi", "arith.remui"})
@@ -99,6 +103,9 @@ class _Comparison(Differences):
         if self.computes_data:
             raise _Stays(COMPUTES)
         if not self.blocks:
+            rows = self._chunk_loop()
+            if rows is not None:
+                return self._chunk(rows)
             return self._order() if self.changed else fixed_role(self.name, self.value, "this launch does not use it")
         kinds = {self._kind_of(block) for block in self.blocks}
         if len(kinds) > 1:
@@ -162,7 +169,7 @@ class _Comparison(Differences):
             if row.access is not Access.WRITE or row.value is None or access.operands[row.value] not in stored:
                 continue
             if loop is None or facts.is_inside(access, graph.operations[loop]):
-                raise _Stays("what is stored is a result for each block, so another block changes what that means")
+                raise _Stays(PARTIAL)
 
     def _covered_by_programs(self) -> int:
         """Return the number of elements from 0 on that the blocks of all programs cover.
@@ -336,6 +343,45 @@ class _Comparison(Differences):
             if any(start in values & self.scaled for start in self.start_values)
         ]
         return f"the programs along axis {' and '.join(axes)}"
+
+    def _chunk_loop(self) -> Operation | None:
+        """Return the loop in which a program goes through its block one by one, if there is one alone."""
+        starts = self.scaled & self.facts.from_any_program
+        loops = [loop for loop in self.facts.loops if {*loop.operands[:2]} <= starts and loop.operands[2] not in starts]
+        return loops[0] if len(loops) == 1 else None
+
+    def _chunk(self, loop: Operation) -> Role:
+        """Return the role of the number of elements that a program goes through one by one.
+
+        Raises:
+            _Stays: with another number the programs do not go through the same elements, or their results are stored.
+        """
+        if not self.grid_follows:
+            raise _Stays(FIXED_GRID if self.grid_follows is None else WHOLE)
+        ours, theirs = (self._gone_through(trial, loop) for trial in (self.first, self.second))
+        if ours is None or theirs is None or not np.array_equal(ours, theirs):
+            raise _Stays("with another value the programs do not cover the same elements")
+        facts, memory = self.facts, frozenset(MEMORY)
+        results = facts.reached(loop.results, without=memory)
+        starts = facts.reached(loop.operands[:2], counted=False, without=memory)
+        for access in facts.accesses:
+            row = MEMORY[access.name]
+            if row.access is Access.WRITE and row.value is not None and access.operands[row.value] in results:
+                raise _Stays(PARTIAL)
+            if access.operands[0] in starts:
+                raise _Stays("the start of a block says where something else lies, too")
+        self._require_same_scalars(loop.index)
+        where = self._where(RoleKind.PROGRAMS, loop.index)
+        return Role(self.name, self.value, RoleKind.PROGRAMS, where, int(ours.size), in_tensors=False)
+
+    def _gone_through(self, trial: Trial, loop: Operation) -> Integers | None:
+        """Return the elements that the rounds of a loop go through in all programs, sorted; None if not known."""
+        bounds = [trial.facts.over_programs(bound) for bound in loop.operands[:3]]
+        known = [bound.tolist() for bound in bounds if bound is not None]
+        rounds = [range(*row) for row in zip(*known, strict=True)] if len(known) == len(bounds) else []
+        if not rounds or sum(map(len, rounds)) > _MOST_ELEMENTS:
+            return None
+        return np.sort(np.concatenate([np.asarray(each, dtype=np.int64) for each in rounds]))
 
     def _order(self) -> Role:
         """Return the role of a number that decides which program does what, if any does the same work as before.

@@ -80,6 +80,17 @@ def flat_offset(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def sum_of_rows(x_ptr, out_ptr, rows, columns, ROWS: tl.constexpr, WIDTH: tl.constexpr):
+    """Add the rows of a matrix: each program adds some of them one by one."""
+    i = tl.arange(0, WIDTH)
+    total = tl.zeros((WIDTH,), dtype=tl.float32)
+    first = tl.program_id(0) * ROWS
+    for row in range(first, min(first + ROWS, rows)):
+        total += tl.load(x_ptr + row * columns + i, mask=i < columns, other=0.0)
+    tl.atomic_add(out_ptr + i, total, mask=i < columns)
+
+
+@triton.jit
 def set_once(out_ptr):
     tl.store(out_ptr, 1.0)
 
@@ -155,6 +166,10 @@ def proposed_cases() -> dict[str, ProposedCase]:
             truth_kernels.total_sum, lambda meta: (triton.cdiv(meta["n"], meta["BLOCK"] * meta["ROUNDS"]),),
             {**vector, "out_ptr": torch.zeros(1)}, {"BLOCK": 64, "ROUNDS": 2}, KernelKind.REDUCTION,
             {"BLOCK": PROGRAMS, "ROUNDS": FIXED}, {"out_ptr": x.sum().reshape(1)},
+        ),
+        "rows one by one": ProposedCase(
+            sum_of_rows, over("rows", "ROWS"), _sums(0), {"ROWS": 8, "WIDTH": 256}, KernelKind.ELEMENTWISE,
+            {"ROWS": PROGRAMS, "WIDTH": FIXED}, {"out_ptr": rows.sum(0)},
         ),
         "softmax of a row per program": ProposedCase(
             row_softmax, (70,), softmax_rows, {"BLOCK": 256}, KernelKind.PERSISTENT_REDUCTION, {"BLOCK": FIXED},
