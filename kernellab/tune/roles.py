@@ -7,6 +7,7 @@ of the loop, cover the same elements with both values.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import prod
@@ -107,33 +108,33 @@ class _Comparison(Differences):
             if rows is not None:
                 return self._chunk(rows)
             return self._order() if self.changed else fixed_role(self.name, self.value, "this launch does not use it")
-        kinds = {self._kind_of(block) for block in self.blocks}
-        if len(kinds) > 1:
-            raise _Stays("it is the size of blocks of several kinds")
-        ((kind, loop),) = kinds
+        kinds = [self._kind_of(block) for block in self.blocks]
+        (kind, *others), loops = {kind for kind, _ in kinds}, _distinct(loop for _, own in kinds for loop in own)
+        if others:
+            raise _Stays("it is the size of blocks of programs and of blocks of a loop")
         if kind is RoleKind.PROGRAMS and not self.grid_follows and not self._goes_over_tiles():
             raise _Stays(FIXED_GRID if self.grid_follows is None and self._is_side_by_side() else WHOLE)
-        self._require_whole_reductions(loop)
-        loops = self.facts.graph.operations
-        extent = self._covered_by_programs() if loop is None else self._covered_by_loop(loops[loop])
-        self._require_own_accesses(loop)
-        self._require_same_scalars(loop)
+        self._require_whole_reductions(loops)
+        extents = [self._covered_by_loop(loop) for loop in loops] if loops else [self._covered_by_programs()]
+        extent = None if None in extents else max(each for each in extents if each is not None)
+        self._require_own_accesses(loops)
+        self._require_same_scalars(loops)
         size, limit = self._limit()
         masked = all(self._is_masked(block) for block in self.blocks)
-        where = self._where(kind, loop)
+        where = self._where(loops)
         known = extent if limit is None or not masked else limit
         return Role(self.name, self.value, kind, where, known, size, masked, self.dimensions())
 
-    def _kind_of(self, block: Block) -> tuple[RoleKind, int | None]:
-        """Return the kind of a block, with the index of its loop."""
+    def _kind_of(self, block: Block) -> tuple[RoleKind, list[Operation]]:
+        """Return the kind of a block, with its loops."""
         facts = self.facts
         loops = [loop for loop in facts.loops if any(self._counts(loop, start) for start in block.starts)]
         if not loops and block.index is not None:
             loops = [loop for loop in facts.loops if self._advances(loop, block.index)]
         if loops:
-            return RoleKind.LOOP, loops[0].index
+            return RoleKind.LOOP, loops
         if any(start in self.scaled & facts.from_any_program for start in block.starts):
-            return RoleKind.PROGRAMS, None
+            return RoleKind.PROGRAMS, []
         raise _Stays(WHOLE)
 
     def _counts(self, loop: Operation, start: int) -> bool:
@@ -154,22 +155,31 @@ class _Comparison(Differences):
         moved = zip(body.arguments[1:], loop.operands[3:], facts.graph.end(body).operands, strict=True)
         return any(initial in reached and end in self.scaled for argument, initial, end in moved if argument != end)
 
-    def _require_whole_reductions(self, loop: int | None) -> None:
-        """Refuse a block that is reduced, where what is stored is the result of one block."""
-        facts, graph = self.facts, self.facts.graph
+    def _require_whole_reductions(self, loops: Sequence[Operation]) -> None:
+        """Refuse a block that is reduced or scanned, where what is stored is the result of one block."""
+        facts, memory = self.facts, frozenset(MEMORY)
         partial = [a for a, b in self.pairs if self.combines_block(a, b)]
-        if loop is None and any(operation.name == "tt.scan" for operation in partial):
-            raise _Stays("each program scans its own block")
         results = [result for operation in partial for result in operation.results]
-        stored = facts.reached(results, carried=loop is None, without=frozenset(MEMORY))
-        if loop is not None and any(operation.name == "tt.scan" for operation in partial):
-            return  # what it carries from block to block makes it whole
-        for access in facts.accesses:
-            row = MEMORY[access.name]
-            if row.access is not Access.WRITE or row.value is None or access.operands[row.value] not in stored:
-                continue
-            if loop is None or facts.is_inside(access, graph.operations[loop]):
+        scans = any(operation.name == "tt.scan" for operation in partial)
+        if scans and not (loops and facts.reached(results, without=memory) & facts.carried):
+            raise _Stays("each block is scanned by itself")
+        reduces = [operation for operation in partial if operation.name != "tt.scan"]
+        if not loops and self._stores(reduces, facts.accesses):
+            raise _Stays(PARTIAL)
+        for loop in loops:
+            inside = [operation for operation in reduces if facts.is_inside(operation, loop)]
+            if self._stores(inside, [access for access in facts.accesses if facts.is_inside(access, loop)]):
                 raise _Stays(PARTIAL)
+
+    def _stores(self, reduces: Sequence[Operation], accesses: Sequence[Operation]) -> bool:
+        """Whether one of some accesses stores what an operation gives in the same round of its loop."""
+        results = [result for operation in reduces for result in operation.results]
+        stored = self.facts.reached(results, carried=False, without=frozenset(MEMORY))
+        rows = [(access, MEMORY[access.name]) for access in accesses]
+        return any(
+            row.access is Access.WRITE and row.value is not None and access.operands[row.value] in stored
+            for access, row in rows
+        )
 
     def _covered_by_programs(self) -> int:
         """Return the number of elements from 0 on that the blocks of all programs cover.
@@ -259,10 +269,10 @@ class _Comparison(Differences):
             if is_index and end != argument and end not in self.scaled:
                 raise _Stays("its loop moves an index by something else than the block")
 
-    def _require_own_accesses(self, loop: int | None) -> None:
+    def _require_own_accesses(self, loops: Sequence[Operation]) -> None:
         """Refuse a block whose start says where something else lies, too, such as a factor for each block."""
         facts, memory = self.facts, frozenset(MEMORY)
-        counters = [] if loop is None else [facts.counter(facts.graph.operations[loop])]
+        counters = map(facts.counter, loops)
         from_start = facts.reached([*self.own_starts, *counters], counted=False, carried=False, without=memory)
         indices = [block.index for block in self.blocks if block.index is not None]
         from_index = facts.reached(indices, without=memory)
@@ -274,7 +284,7 @@ class _Comparison(Differences):
         """The scalars at which blocks start, as far as they follow from the size."""
         return frozenset(s for s in self.start_values if s in self.scaled or s in self.facts.counters)
 
-    def _require_same_scalars(self, loop: int | None) -> None:
+    def _require_same_scalars(self, loops: Sequence[Operation]) -> None:
         """Refuse a value with which the ids of the programs mean something else."""
         facts, other = self.facts, self.second.facts
         bounds = {bound for each in facts.loops for bound in each.operands[:3]}
@@ -284,7 +294,7 @@ class _Comparison(Differences):
                 continue
             ours, theirs = facts.in_launch(scalar), other.in_launch(scalar)
             if ours is None or theirs is None:
-                if scalar in self.changed and loop is None and not facts.is_counted(scalar):
+                if scalar in self.changed and not loops and not facts.is_counted(scalar):
                     raise _Stays("what the ids of the programs mean is not known before the launch")
             elif not np.array_equal(ours, theirs) and not self._makes_up_for_start(scalar, own):
                 raise _Stays("with another value the ids of the programs mean something else")
@@ -333,10 +343,10 @@ class _Comparison(Differences):
             return names[0] if len(names) == 1 else "", int(number.flat[0])
         return (names[0], int(facts.arguments[names[0]])) if len(names) == 1 else None
 
-    def _where(self, kind: RoleKind, loop: int | None) -> str:
-        if loop is not None:
-            line = self.facts.graph.operations[loop].location.line
-            return f"the loop in line {line}" if line else "a loop"
+    def _where(self, loops: Sequence[Operation]) -> str:
+        lines = sorted({loop.location.line for loop in loops if loop.location.line})
+        if loops:
+            return f"the loop in line {' and '.join(map(str, lines))}" if lines else "a loop"
         axes = [
             str(axis)
             for axis, values in self.facts.from_programs.items()
@@ -370,8 +380,8 @@ class _Comparison(Differences):
                 raise _Stays(PARTIAL)
             if access.operands[0] in starts:
                 raise _Stays("the start of a block says where something else lies, too")
-        self._require_same_scalars(loop.index)
-        where = self._where(RoleKind.PROGRAMS, loop.index)
+        self._require_same_scalars([loop])
+        where = self._where([loop])
         return Role(self.name, self.value, RoleKind.PROGRAMS, where, int(ours.size), in_tensors=False)
 
     def _gone_through(self, trial: Trial, loop: Operation) -> Integers | None:
@@ -405,6 +415,10 @@ class _Comparison(Differences):
                 return None
         rows = np.stack(columns, axis=1) if columns else np.zeros((1, 0), dtype=np.int64)
         return rows[np.lexsort(rows.T)] if columns else rows
+
+
+def _distinct(loops: Iterable[Operation]) -> list[Operation]:
+    return list(dict.fromkeys(loops))
 
 
 def _covered(starts: Integers, block: int) -> int:

@@ -91,6 +91,21 @@ def sum_of_rows(x_ptr, out_ptr, rows, columns, ROWS: tl.constexpr, WIDTH: tl.con
 
 
 @triton.jit
+def norm_in_rounds(x_ptr, out_ptr, columns, BLOCK: tl.constexpr):
+    """Divide each row by its norm, in two loops over it."""
+    row = tl.program_id(0) * columns
+    squares = tl.zeros((BLOCK,), dtype=tl.float32)
+    for start in range(0, columns, BLOCK):
+        i = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + row + i, mask=i < columns, other=0.0)
+        squares += x * x
+    norm = tl.sqrt(tl.sum(squares))
+    for start in range(0, columns, BLOCK):
+        i = start + tl.arange(0, BLOCK)
+        tl.store(out_ptr + row + i, tl.load(x_ptr + row + i, mask=i < columns) / norm, mask=i < columns)
+
+
+@triton.jit
 def set_once(out_ptr):
     tl.store(out_ptr, 1.0)
 
@@ -170,6 +185,10 @@ def proposed_cases() -> dict[str, ProposedCase]:
         "rows one by one": ProposedCase(
             sum_of_rows, over("rows", "ROWS"), _sums(0), {"ROWS": 8, "WIDTH": 256}, KernelKind.ELEMENTWISE,
             {"ROWS": PROGRAMS, "WIDTH": FIXED}, {"out_ptr": rows.sum(0)},
+        ),
+        "norm in two loops": ProposedCase(
+            norm_in_rounds, (70,), softmax_rows, {"BLOCK": 64}, KernelKind.REDUCTION, {"BLOCK": LOOP},
+            {"out_ptr": torch.nn.functional.normalize(rows)},
         ),
         "softmax of a row per program": ProposedCase(
             row_softmax, (70,), softmax_rows, {"BLOCK": 256}, KernelKind.PERSISTENT_REDUCTION, {"BLOCK": FIXED},
