@@ -15,6 +15,7 @@ from kernellab.store.columns import PREDICTED_COLUMNS, Status
 from kernellab.timing.config import Config
 from kernellab.tune.predicting import predicted_final
 from kernellab.tune.result import Row
+from kernellab.views.figures.tuning import overlap_words
 from tests.labs import shared_lab
 
 N = 300_000
@@ -72,6 +73,13 @@ def test_a_frame_of_predictions_is_read_again(tuning: kernellab.Tuning) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("count", "words"), [(1, "the interval of 1 more overlaps"), (3, "the intervals of 3 more overlap")]
+)
+def test_the_number_of_overlapping_intervals_is_a_sentence(count: int, words: str) -> None:
+    assert overlap_words(count) == words
+
+
 def test_the_card_and_its_chart_say_that_times_are_predicted(tuning: kernellab.Tuning) -> None:
     text = tuning._repr_mimebundle_()["text/plain"]
     assert "3 configs compiled in " in text

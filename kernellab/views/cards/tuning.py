@@ -35,7 +35,14 @@ from kernellab.views.elements import interval, number, seconds_words
 from kernellab.views.figures.canvas import figure_block
 from kernellab.views.figures.dispatch import cover_figure, plane_figure, regret_figure
 from kernellab.views.figures.sweep import roofline_figure
-from kernellab.views.figures.tuning import agreement_figure, config_text, parameters_figure, timings_figure, varying
+from kernellab.views.figures.tuning import (
+    agreement_figure,
+    config_text,
+    overlap_words,
+    parameters_figure,
+    timings_figure,
+    varying,
+)
 
 if TYPE_CHECKING:
     import pandas
@@ -123,7 +130,7 @@ def _predicted_summary(tuning: Tuning, row: Row, compiled: str) -> str:
     device = tuning.provenance.get("predicted_for") or tuning.provenance.get("target")
     predicted = (row.predicted_ms, row.predicted_low_ms, row.predicted_high_ms)
     time, low, high = (seconds_words((ms or 0.0) / 1e3) for ms in predicted)
-    ties = f"; the intervals of {len(tuning.ties)} more overlap" if tuning.ties else ""
+    ties = f"; {overlap_words(len(tuning.ties))}" if tuning.ties else ""
     checked = "best that agrees with the reference" if row.checked else "best"
     best = f"{checked} is {row.config.text} at {time} ({low} to {high})"
     return f"{tuning.kernel}: {compiled}, predicted for {device} (no GPU); {best}{ties}"

@@ -262,10 +262,15 @@ def _title(frame: pandas.DataFrame, timed: int) -> str:
     tied = f", {ties} tied" if ties else ""
     configs = plural(len(frame), "config")
     if is_predicted(frame):
-        overlap = f"; {ties} overlap the first" if ties else ""
+        overlap = f"; {overlap_words(ties)}" if ties else ""
         device = attrs.get("predicted_for") or attrs.get("target", "")
         return f"{attrs.get('kernel', 'kernel')}: predicted for {device}{overlap}"
     return f"{attrs.get('kernel', 'kernel')}: {timed} of {configs} timed{tied} ({device_words(attrs)})"
+
+
+def overlap_words(count: int) -> str:
+    """Return ``the intervals of 2 more overlap``."""
+    return f"the interval{'s' * (count > 1)} of {count} more overlap{'s' * (count == 1)}"
 
 
 def failure_lines(frame: pandas.DataFrame) -> list[str]:
