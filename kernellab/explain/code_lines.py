@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError
+from kernellab.ir.control_codes import ControlCode, WarpWait, control_codes, warp_waits
 from kernellab.ir.graph import Graph, Location, Operation, calls_of, main_file, place_of, short_file
 from kernellab.ir.instructions import LineProfile, hint_of_ptx, instruction_of, profiles_of
 from kernellab.ir.lines import StageLine, stage_lines
 
 Line = int | None
+LOOPS = frozenset({"scf.for", "scf.while"})
 
 
 def own_line_among(places: Sequence[tuple[str | None, Line]], file: str) -> Line:
@@ -32,22 +34,30 @@ def line_of(graph: Graph, operation: Operation) -> Line:
     return own_line(place_of(operation.location), short_file(main_file(graph)))
 
 
+def loop_of(graph: Graph, operation: Operation) -> int | None:
+    """Return the innermost loop around an operation, as the index of its operation."""
+    return next((owner.index for owner in graph.owners(operation.block) if owner.name in LOOPS), None)
+
+
 @dataclass(frozen=True, slots=True)
 class Code:
     """The instructions of a kernel by source line: as PTX, and as machine code where there is a disassembler.
 
-    ``loops`` counts the branches back in the PTX.
+    ``waits`` are those of one warp by line, ``spill_bytes`` what one thread moves to and from local memory; ``loops``
+    counts the branches back in the PTX.
     """
 
     ptx: Mapping[Line, LineProfile]
     machine: Mapping[Line, Counter[str]]
+    waits: Mapping[Line, WarpWait]
+    spill_bytes: Mapping[Line, int]
     loops: int = 0
 
 
 def code_of(compiled: Compiled) -> Code:
     """Return the instructions of a kernel by line."""
     if "ptx" not in compiled.stages:
-        return Code({}, {})
+        return Code({}, {}, {}, {})
     text, file = compiled.stages["ptx"], short_file(main_file(compiled.graph))
     ptx = [StageLine(line.text, Location(file, own_line(line.place, file))) for line in stage_lines("ptx", text)]
     profiles = {line: profile for (_, line), profile in profiles_of("ptx", ptx).items()}
@@ -55,14 +65,74 @@ def code_of(compiled: Compiled) -> Code:
         sass = stage_lines("sass", compiled.sass, hint_of_ptx(text))
     except KernellabError:
         sass = ()
+    placed = [(own_line(line.place, file), line.text) for line in sass]
+    return Code(profiles, *_machine_lines(compiled, placed), _backward_branches(text))
+
+
+def _machine_lines(
+    compiled: Compiled, placed: Sequence[tuple[Line, str]]
+) -> tuple[Mapping[Line, Counter[str]], Mapping[Line, WarpWait], Mapping[Line, int]]:
+    """Return the machine instructions, waits and spilled bytes of each line.
+
+    Of a line in a loop, only the loop with most of it counts: the main one, where ptxas unrolled it and added others for
+    the remaining rounds.
+    """
+    graph = compiled.graph
+    looped = {line_of(graph, each) for each in graph.operations if loop_of(graph, each) is not None}
+    parsed = [(line, text, instruction_of("sass", text)) for line, text in placed]
+    regions = _innermost_loops([(each is not None, text) for _, text, each in parsed])
+    instructions = [(line, each.mnemonic) for line, _, each in parsed if each is not None]
+    mains = _main_loops([line for line, _ in instructions], regions, looped)
+    codes = control_codes(compiled.binary, compiled.kernel)
+    if len(codes) != len(instructions):
+        codes = (_USUAL_CODE,) * len(instructions)
     machine: dict[Line, Counter[str]] = {}
-    for line in sass:
-        instruction = instruction_of("sass", line.text)
-        if instruction is not None and not instruction.mnemonic.startswith("NOP"):
-            machine.setdefault(own_line(line.place, file), Counter())[instruction.mnemonic] += 1
-    return Code(profiles, machine, _backward_branches(text))
+    waits, spilled = dict[Line, WarpWait](), Counter[Line]()
+    all_waits = warp_waits(codes, [mnemonic for _, mnemonic in instructions])
+    for (line, mnemonic), region, wait in zip(instructions, regions, all_waits, strict=True):
+        if mnemonic.startswith("NOP") or mains.get(line, region) != region:
+            continue
+        machine.setdefault(line, Counter())[mnemonic] += 1
+        waits[line] = waits.get(line, WarpWait(0.0)) + wait
+        if mnemonic.startswith(_SPILLS):
+            spilled[line] += next((size for part, size in _WIDE.items() if mnemonic.endswith(part)), 4)
+    return machine, waits, spilled
 
 
+_SASS_LABEL = re.compile(r"\s*(\.L_x_\d+):")
+_SASS_BRANCH = re.compile(r"\bBRA\S*\s.*`\((\.L_x_\d+)\)")
+
+
+def _innermost_loops(texts: Sequence[tuple[bool, str]]) -> list[int | None]:
+    """Return for each instruction the position of the branch that ends the innermost loop around it.
+
+    ``texts`` are lines of SASS, and whether each is an instruction.
+    """
+    labels, regions, position = dict[str, int](), list[tuple[int, int]](), 0
+    for is_instruction, text in texts:
+        if label := _SASS_LABEL.match(text):
+            labels[label[1]] = position
+        if (branch := _SASS_BRANCH.search(text)) and branch[1] in labels:
+            regions.append((labels[branch[1]], position))
+        position += is_instruction
+    innermost: list[int | None] = [None] * position
+    for first, last in sorted(regions, key=lambda region: region[0] - region[1]):
+        innermost[first : last + 1] = [last] * (last + 1 - first)
+    return innermost
+
+
+def _main_loops(lines: Sequence[Line], regions: Sequence[int | None], looped: Set[Line]) -> dict[Line, int]:
+    """Return the loop of the machine code with most instructions of each of the ``looped`` lines."""
+    counts: dict[Line, Counter[int]] = {}
+    for line, region in zip(lines, regions, strict=True):
+        if region is not None and line in looped:
+            counts.setdefault(line, Counter())[region] += 1
+    return {line: max(counter, key=lambda region: counter[region]) for line, counter in counts.items()}
+
+
+_USUAL_CODE = ControlCode(stall=2, sets=None, waits=())  # of machine code whose control codes are not found
+_SPILLS = ("LDL", "STL")
+_WIDE = {".64": 8, ".128": 16}  # bytes of a thread
 _LABEL = re.compile(r"^(\$\w+):")
 _BRANCH = re.compile(r"\bbra(?:\.uni)?\s+(\$\w+)")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from kernellab.compile.types import Compiled
 from kernellab.explain.alignment import width_limits
-from kernellab.explain.code_lines import Code, Line, line_of
+from kernellab.explain.code_lines import LOOPS, Code, Line, line_of, loop_of
 from kernellab.explain.facts import (
     WARP_THREADS,
     AccessFacts,
@@ -30,7 +30,6 @@ from kernellab.ir.operations import Access
 from kernellab.ir.programs import CannotFollow, Grid3, Programs, Weight, axis_of, integers, scalars_of
 
 _KINDS: Mapping[Access, AccessKind] = {Access.READ: "load", Access.WRITE: "store", Access.ATOMIC: "atomic"}
-_LOOPS = frozenset({"scf.for", "scf.while"})
 _DIVISIONS = frozenset({"arith.divsi", "arith.remsi", "arith.divui", "arith.remui"})
 _PRECISE = frozenset({"tt.precise_sqrt", "tt.precise_divf"})
 _REORDERINGS = frozenset({"tt.trans", "tt.reshape", "ttg.convert_layout"})
@@ -53,7 +52,7 @@ class Runs:
         """Return the runs of an operation in all programs together."""
         if operation.index in self.counts:
             return self.counts[operation.index]
-        depth = sum(1 for owner in self.graph.owners(operation.block) if owner.name in _LOOPS)
+        depth = sum(1 for owner in self.graph.owners(operation.block) if owner.name in LOOPS)
         return self.programs * _UNKNOWN_TRIPS**depth
 
     def trips(self, operation: Operation) -> float:
@@ -90,11 +89,6 @@ def _count_runs(graph: Graph, arguments: Mapping[str, Any], grid: Grid3, *, by_r
     except CannotFollow as exc:
         runs.guess_reasons[-1] = str(exc)
     return runs
-
-
-def loop_of(graph: Graph, operation: Operation) -> int | None:
-    """Return the innermost loop around an operation, as the index of its operation."""
-    return next((owner.index for owner in graph.owners(operation.block) if owner.name in _LOOPS), None)
 
 
 def accesses_of(compiled: Compiled, runs: Runs, code: Code, arguments: Mapping[str, Any]) -> tuple[AccessFacts, ...]:
@@ -252,7 +246,7 @@ def lines_of(compiled: Compiled, runs: Runs, code: Code, warps: int) -> tuple[Li
             looped.add(line)
             if not runs.knows(operation):
                 guessed.add(line)
-        if operation.results and operation.name not in _LOOPS and operation.name != "arith.constant":
+        if operation.results and operation.name not in LOOPS and operation.name != "arith.constant":
             trips[line] = max(trips.get(line, 0.0), runs.trips(operation))
         words.setdefault(line, set()).update(_expensive_words(graph, operation))
     copies = _body_copies([line for line in looped if not words.get(line)], code)
@@ -270,10 +264,16 @@ def lines_of(compiled: Compiled, runs: Runs, code: Code, warps: int) -> tuple[Li
             LineFacts(
                 line=line,
                 instructions=counts.total() * warp_runs,
+                cycles=code.waits[line].cycles * warp_runs,
+                spill_cycles=code.waits[line].spill_cycles * warp_runs,
+                load_waits=code.waits[line].loads * warp_runs,
+                atomic_waits=code.waits[line].atomics * warp_runs,
+                spilled_bytes=code.spill_bytes.get(line, 0) * WARP_THREADS * warp_runs,
                 slow=scaled,
                 words=frozenset(words.get(line, ())),
                 trips=rounds,
                 knows_trips=line not in guessed,
+                in_loop=line in looped,
                 runs=warp_runs,
                 copies=1.0 if math.isinf(own_copies) else own_copies,
             )
@@ -384,34 +384,22 @@ def atomics_of(compiled: Compiled, runs: Runs) -> tuple[AtomicFacts, ...]:
 
 
 def loop_rounds(compiled: Compiled, runs: Runs, accesses: Iterable[AccessFacts], stages: int, code: Code) -> float:
-    """Return the number of waits for memory in a program's loops.
+    """Return the number of waits for loads in a program's loops that its machine code does not have.
 
-    There is one per iteration, or per pipeline depth; the loads of iterations that are unrolled together wait together.
+    These are one per depth of a pipeline of asynchronous loads; without machine code, also one per iteration.
     """
     graph, rounds = compiled.graph, dict[int, float]()
     loads = [each for each in accesses if each.operation == "load"]
     for site in compiled.effects.sites:
         operation = graph.operations[site.index]
-        loop = loop_of(graph, operation)
-        own = [each for each in loads if each.line == line_of(graph, operation)]
-        if loop is None or site.kind is not Access.READ or not own:
-            continue
-        is_async = any(each.is_async for each in own)
-        together = max(1, stages - 1) if is_async else _loads_together(code, own, compiled.resources.threads)
-        rounds[loop] = max(rounds.get(loop, 0.0), 1.0, runs.trips(operation) / together)
+        loop, line = loop_of(graph, operation), line_of(graph, operation)
+        is_async = any(each.is_async for each in loads if each.line == line)
+        if loop is not None and site.kind is Access.READ and (is_async or not code.machine):
+            together = max(1, stages - 1) if is_async else 1
+            rounds[loop] = max(rounds.get(loop, 0.0), 1.0, runs.trips(operation) / together)
     return sum(rounds.values())
 
 
 def loop_stages(compiled: Compiled) -> int:
     """Return the most stages that ``tl.range`` sets for a loop, 0 without any."""
     return max(map(int, _STAGES_OF_LOOP.findall(compiled.stages.get("ttir", ""))), default=0)
-
-
-def _loads_together(code: Code, own: Sequence[AccessFacts], threads: int) -> int:
-    """Return how many iterations of a loop load together: the copies of a line's loads in the machine code.
-
-    An unrolled loop has further copies for the remaining iterations; so it is rounded down to a power of two.
-    """
-    machine = sum(count for name, count in code.machine.get(own[0].line, Counter()).items() if name.startswith("LDG"))
-    of_tile = sum(max(1.0, each.tile_bytes / (threads * max(1, each.width_bytes))) for each in own)
-    return 1 << max(0, int(machine / of_tile).bit_length() - 1)

@@ -175,8 +175,10 @@ class LineFacts:
     ``slow`` counts warp instructions of double precision (``fp64``), special functions (``special``), local memory
     (``spill``), conversions (``conversion``), shuffles (``shuffle``) and barriers (``barrier``). ``words`` name the
     expensive operations of the source: ``fp64``, ``division``, ``pow``, ... ``trips`` is how often a program executes
-    the line, a guess without ``knows_trips``. ``runs`` is how often the warps run each of its machine instructions,
-    which ptxas unrolled ``copies`` times.
+    the line, a guess without ``knows_trips``; ``runs`` is how often the warps run each of its machine instructions,
+    which ptxas unrolled ``copies`` times. Of all warps, one after the other, ``cycles`` are those in which they run the
+    line, ``spill_cycles`` those in which they wait for spilled registers; ``load_waits`` and ``atomic_waits`` are how
+    often they wait for loads and for results of atomics, and ``spilled_bytes`` goes to and from local memory.
     """
 
     line: int | None
@@ -185,13 +187,20 @@ class LineFacts:
     words: frozenset[str] = frozenset()
     trips: float = 1.0
     knows_trips: bool = True
+    in_loop: bool = False
     runs: float = 1.0
     copies: float = 1.0
+    cycles: float = 0.0
+    spill_cycles: float = 0.0
+    load_waits: float = 0.0
+    atomic_waits: float = 0.0
+    spilled_bytes: float = 0.0
 
     def scaled_by(self, factor: float) -> LineFacts:
         """Return the line with ``factor`` times the instructions."""
         slow = {kind: count * factor for kind, count in self.slow.items()}
-        return replace(self, instructions=self.instructions * factor, slow=slow, runs=self.runs * factor)
+        names = ("instructions", "runs", "cycles", "spill_cycles", "load_waits", "atomic_waits", "spilled_bytes")
+        return replace(self, slow=slow, **{name: getattr(self, name) * factor for name in names})
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +267,8 @@ class Facts:
     footprint_bytes: float = 0.0
     dram_bytes: float | None = None
     loop_trips: float = 0.0
+    single_waits: float = 1.0
+    atomic_waits: float = 0.0
     has_traffic: bool = False
     time_s: float | None = None
     stalls: Mapping[str, float] = field(default_factory=dict)

@@ -29,6 +29,7 @@ from kernellab.explain.facts import (
     DeviceRates,
     Facts,
     LineFacts,
+    ReductionFacts,
     SharedFacts,
     is_repeated,
 )
@@ -59,7 +60,21 @@ def facts_of(
         facts = with_traffic(facts, traffic, graph, sizes_of(implementation.kernel_launch.arguments))
     if profile is not None and profile.samples:
         facts = with_profile(facts, profile, graph)
-    return facts
+    return _with_memory_waits(facts)
+
+
+def _with_memory_waits(facts: Facts) -> Facts:
+    """Return facts with the waits for loads and atomics that the machine code has."""
+    if not facts.lines:
+        return facts
+    warps = facts.programs * facts.warps
+    is_async = any(each.is_async for each in facts.accesses if each.operation == "load")
+    return replace(
+        facts,
+        loop_trips=facts.loop_trips + sum(line.load_waits for line in facts.lines if line.in_loop) / warps,
+        single_waits=is_async + sum(line.load_waits for line in facts.lines if not line.in_loop) / warps,
+        atomic_waits=sum(line.atomic_waits for line in facts.lines) / warps,
+    )
 
 
 def static_facts(implementation: Implementation, device: DeviceRates) -> Facts:
@@ -72,7 +87,8 @@ def static_facts(implementation: Implementation, device: DeviceRates) -> Facts:
     moved = moved_bytes(launch.arguments, compiled)
     footprint = sum(_asked_bytes(accesses, sizes, splits_atomics=True).values())
     reductions = reductions_of(compiled, runs)
-    guessed = [each.line for each in (*accesses, *reductions) if not each.knows_trips]
+    parts: tuple[AccessFacts | ReductionFacts, ...] = (*accesses, *reductions)
+    guessed = [each.line for each in parts if not each.knows_trips]
     assumed = f"{ASSUMED_TRIPS} 8 in {lines_text(guessed)}"
     return Facts(
         kernel=compiled.kernel,

@@ -38,12 +38,19 @@ _BLOCK_CYCLES = 91.9  # of an SM, to start a program
 _WGMMA_REACHED, _MMA_REACHED = 1.69, 1.09  # of a large product's rate
 _NARROW_TILE = 47.7  # columns; a tile of so many reaches half of a very wide one's rate
 _ATOMIC_SECTORS_RATE = 58.7e9  # of atomics per second: the updates of a warp in one sector go together
-_ONE_ADDRESS_RATE = 1.38e9  # of one address
-_WAIT = 0.871  # of the latency of memory: loads that wait together
+# Measured on an H100 by updates of 1 to 2**22 addresses, `benchmarks.atomics`.
+_ADDRESS_S = 1.76e-9  # of an update of one address
+_SECTOR_S = 0.596e-9  # of a sector in one slice of the L2
+_SLICES, _PIECE_BYTES = 96, 256  # of the L2, and neighbouring bytes in one of them
+_WAIT, _FIRST_WAIT = 0.8, 0.5  # of the latency of memory: loads that wait together, in loops and outside of them
+_ATOMIC_WAIT = 0.6  # of the latency of memory: the result of an atomic
 _LINE_S = 25.2e-9  # of a warp, for each line of 128 bytes that it loads
-_INSTRUCTION_CYCLES, _SHUFFLE_CYCLES = 1.1, 16.8  # of a warp, from one instruction to the next
-_SPILL_CYCLES = 44.6  # of a warp, for an access to local memory
+_STALL_CYCLES = 1.0  # of a warp, for each that its machine code says
+_BARRIER_CYCLES = 30.0  # of a warp, for a barrier
+_SPILL_CYCLES, _SPILL_WAITS = 20.0, 1.0  # of a warp, for an access to local memory, and for its cycles of waiting
 _SPILL_SLOT_CYCLES = 2.83  # of the load units, for the same
+_SPILL_AT_WGMMA = 2.0  # times as long
+_SPILLS_KEPT = 0.8  # of the L2, for spilled registers
 _PRODUCT_WAIT = 0.844  # of a program's products that nothing else of it hides
 ROUND_S = 0.35e-6  # of a barrier and its waiting, per iteration of a loop
 
@@ -120,9 +127,9 @@ def times_of(facts: Facts) -> Times:
     """Return the times of the units for a launch."""
     device, busy = facts.device, facts.busy_multiprocessors
     cycles = device.clock_hz * busy / _unevenness(facts)
-    spilled = _slow_instructions(facts, "spill")
+    moved_bytes = dram_bytes(facts) + _written_back_bytes(facts) + _spilled_dram_bytes(facts)
     return Times(
-        dram=(dram_bytes(facts) + _written_back_bytes(facts)) / _dram_rate(facts),
+        dram=moved_bytes / _dram_rate(facts),
         l2=_l2_seconds(facts),
         loads=sum(map(_load_cycles, facts.accesses)) / cycles,
         shared=_WAVEFRONT_CYCLES * sum(each.wavefronts for each in facts.shared) / cycles,
@@ -130,7 +137,7 @@ def times_of(facts: Facts) -> Times:
         arithmetic=_arithmetic_cycles(facts) / cycles,
         atomics=_atomic_seconds(facts),
         latency=latency_seconds(facts),
-        spills=_SPILL_SLOT_CYCLES * spilled / cycles + _SPILL_CYCLES * _seconds_per_warp(facts, spilled),
+        spills=_spill_seconds(facts, cycles),
         launch=device.launch_s,
     )
 
@@ -142,9 +149,27 @@ def dram_bytes(facts: Facts) -> float:
 
 def _burst_bytes(access: AccessFacts) -> float:
     """Return the bytes that DRAM moves with lone sectors: its bursts have 64 bytes, two sectors."""
-    if not access.leaves_gaps or access.sector_bytes is None or access.argument_bytes is None:
+    if not access.leaves_gaps or access.argument_bytes is None:
         return 0.0
-    return max(0.0, min(2 * access.sector_bytes, access.argument_bytes) - access.sector_bytes)
+    sector_bytes = access.moved_bytes if access.sector_bytes is None else access.sector_bytes
+    return max(0.0, min(2 * sector_bytes, access.argument_bytes) - sector_bytes)
+
+
+def _spilled_dram_bytes(facts: Facts) -> float:
+    """Return the bytes of spilled registers that DRAM moves, where the L2 does not hold those of all resident warps."""
+    resident = min(facts.programs, facts.slots) * facts.warps * WARP_THREADS
+    share = facts.spill_bytes * resident / (_SPILLS_KEPT * facts.device.l2_bytes)
+    return sum(line.spilled_bytes for line in facts.lines) * min(1.0, max(0.0, share - 1))
+
+
+def _spill_seconds(facts: Facts, cycles: float) -> float:
+    """Return the time of the accesses to local memory; asynchronous products wait for theirs."""
+    spilled, waiting = _slow_instructions(facts, "spill"), sum(line.spill_cycles for line in facts.lines)
+    waits = _SPILL_AT_WGMMA if any(dot.unit == "wgmma" and dot.in_loop for dot in facts.dots) else 1.0
+    return waits * (
+        _SPILL_SLOT_CYCLES * spilled / cycles
+        + _seconds_per_warp(facts, _SPILL_CYCLES * spilled + _SPILL_WAITS * waiting)
+    )
 
 
 def _dram_rate(facts: Facts) -> float:
@@ -247,26 +272,37 @@ def _slow_instructions(facts: Facts, kind: str) -> float:
 
 
 def _atomic_seconds(facts: Facts) -> float:
-    """Return the time of atomics: updates of one address are serial."""
-    if not facts.atomics:
-        return 0.0
-    most = max(atomic.updates_per_address for atomic in facts.atomics)
-    sectors = sum(access.sectors for access in facts.accesses if access.operation == "atomic")
-    return max(most / _ONE_ADDRESS_RATE, sectors / _ATOMIC_SECTORS_RATE)
+    """Return the time of atomics: in turns of an address, of a slice of the L2, and of all slices together."""
+    counted = [access for access in facts.accesses if access.operation == "atomic"]
+    by_address = [atomic.updates_per_address * _ADDRESS_S for atomic in facts.atomics]
+    by_slice = [access.sectors * _SECTOR_S * _busiest_share(access) for access in counted]
+    together = sum(access.sectors for access in counted) / _ATOMIC_SECTORS_RATE
+    return max([*by_address, *by_slice, together], default=0.0)
+
+
+def _busiest_share(access: AccessFacts) -> float:
+    """Return the share of an argument's bytes in the busiest slice of the L2: pieces fall on slices as balls in bins.
+
+    Raab, Steger: "Balls into Bins", 1998, has the largest number of balls.
+    """
+    pieces = max(1.0, (access.touched_bytes or access.bytes) / _PIECE_BYTES)
+    mean = pieces / _SLICES
+    return max(1.0, mean + math.sqrt(2 * mean * math.log(_SLICES))) / pieces
 
 
 def latency_seconds(facts: Facts) -> float:
     """Return the latency of the programs of one slot, one after the other.
 
-    A program waits for memory once, and once more for all loads of a loop that wait together; each warp takes time for
-    each of its lines and its instructions.
+    A warp waits for memory where its machine code does, and in each round of a pipeline; it takes time for each line
+    that it loads, and for its instructions.
     """
     loads = [each for each in facts.accesses if each.operation == "load"]
-    waits = facts.loop_trips + (1.0 if loads else 0.0)
+    waits = _WAIT * facts.loop_trips + (_FIRST_WAIT * facts.single_waits if loads else 0.0)
+    waits += _ATOMIC_WAIT * facts.atomic_waits
     lines = sum(_l2_bytes(each, facts.busy_multiprocessors) for each in loads if not each.is_async) / _LINE_BYTES
-    cycles = _INSTRUCTION_CYCLES * sum(line.instructions for line in facts.lines)
-    cycles += _SHUFFLE_CYCLES * _slow_instructions(facts, "shuffle")
-    waiting = _waves(facts) * (waits * _WAIT * facts.device.latency_s + lines * _LINE_S / _warps(facts))
+    cycles = _STALL_CYCLES * sum(line.cycles for line in facts.lines)
+    cycles += _BARRIER_CYCLES * _slow_instructions(facts, "barrier")
+    waiting = _waves(facts) * (waits * facts.device.latency_s + lines * _LINE_S / _warps(facts))
     return waiting + _seconds_per_warp(facts, cycles)
 
 
