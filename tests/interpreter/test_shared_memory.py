@@ -11,8 +11,7 @@ import triton
 import triton.language as tl
 
 from kernellab.errors import OutOfBounds
-from kernellab.interpreter.runner import Interpreter
-from kernellab.launch.shared_memory import in_shared_memory
+from kernellab.interpreter.runner import Interpreter, in_shared_memory
 from tests.labs import shared_interpreter
 
 GRID = (1, 1, 1)
