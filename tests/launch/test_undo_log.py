@@ -7,8 +7,8 @@ import torch
 
 from kernellab.ir.effects import Effects, Site
 from kernellab.ir.operations import Access
-from kernellab.launch import undo_log
-from kernellab.launch.undo_log import UndoLog
+from kernellab.launch import recording
+from kernellab.launch.recording import UndoLog
 
 
 def begun(log: UndoLog, wanted: tuple[int, ...] = (), **tensors: torch.Tensor) -> int:
@@ -66,7 +66,7 @@ def test_what_many_launches_keep_does_not_grow() -> None:
 
 
 def test_what_is_too_large_is_not_kept_and_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(undo_log, "_MOST_BYTES_OF_ONE", 16)
+    monkeypatch.setattr(recording, "_MOST_BYTES_OF_ONE", 16)
     log = UndoLog()
     number = begun(log, small=torch.zeros(4), large=torch.zeros(5))
     assert log.is_kept(number, {"small"})

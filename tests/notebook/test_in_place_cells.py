@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from kernellab.errors import CheckFailed, UsageError
-from kernellab.launch import undo_log
+from kernellab.launch import recording
 from tests.notebook.conftest import Notebook
 
 COUNT_UP = """
@@ -120,7 +120,7 @@ def test_a_reference_sees_zeros_in_what_each_config_finds_zero(counted: Notebook
 def test_what_is_too_large_to_be_kept_is_said(
     counted: Notebook, monkeypatch: pytest.MonkeyPatch, option: str, said: str
 ) -> None:
-    monkeypatch.setattr(undo_log, "_MOST_BYTES_OF_ONE", 8)
+    monkeypatch.setattr(recording, "_MOST_BYTES_OF_ONE", 8)
     check = ' --check "c + 1000"' if option == "--tune" else ""
     ran = counted.triton(f"{TUNED}\ncount_up[(1,)](c)", option + check)
     assert isinstance(ran.error, UsageError)
