@@ -334,7 +334,10 @@ def _tune_launched(
     }
     tunings = tune_recorded_launches(cell.lab.session(), recorder, references)
     if not tunings:
-        raise UsageError("--tune: the cell launches no kernel with configs; decorate one with @triton.autotune.")
+        raise UsageError(
+            "--tune: the cell launches no kernel with configs; decorate one with @triton.autotune, "
+            "or let %triton_tune NAME propose some."
+        )
     return tunings
 
 

@@ -85,7 +85,7 @@ def test_the_page_of_a_magic_says_what_it_takes_and_gives(word: str) -> None:
     assert "%triton_tune [--configs CONFIGS]" in text
     assert "--search exhaustive|random|descent|optuna" in text
     assert "Returns a Tuning: .kernel, .rows" in text
-    assert "add_kernel[grid](x, y, out, n)" in text
+    assert "%triton_tune --limit 4 add_kernel" in text
     assert ("lab.tune(kernel, grid=" in text) == (word == "tune")
 
 
