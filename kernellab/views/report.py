@@ -137,7 +137,8 @@ def summary(report: CellReport) -> list[dict[str, Any]]:
 
     ``reads``, ``writes`` and ``atomics`` name arguments; ``complete`` says whether they are all. ``where`` is None
     when the kernel was not launched, ``equal`` when nothing was compared. ``max_error`` is that of the check to look
-    at first, or None where it is infinite, which JSON has no number for. Sizes are in bytes, times in seconds.
+    at first, or None where it is infinite, which JSON has no number for. Sizes are in bytes, times in seconds;
+    those that start with ``predicted`` are None where nothing was predicted.
     """
     return [_facts(kernel) for kernel in report.kernels]
 
@@ -165,10 +166,19 @@ def _facts(report: KernelReport) -> dict[str, Any]:
         "grid": None if report.grid is None else list(report.grid),
         "where": run.where if run else None,
         "seconds": run.seconds if run else None,
+        **_predicted_facts(report.prediction),
         "findings": len(run.findings) if run else 0,
         "equal": check.equal if check else None,
         "max_error": check.max_error if check and math.isfinite(check.max_error) else None,
     }
+
+
+def _predicted_facts(prediction: Prediction | None) -> dict[str, Any]:
+    times: tuple[float | None, ...] = (None, None, None)
+    if prediction is not None:
+        times = prediction.time_ms / 1e3, prediction.low_ms / 1e3, prediction.high_ms / 1e3
+    names = ("predicted_seconds", "predicted_low_seconds", "predicted_high_seconds")
+    return {**dict(zip(names, times, strict=True)), "predicted_for": prediction.device if prediction else None}
 
 
 _LOOP_TRIPS = 8  # what a loop whose trip count is not looked at counts for

@@ -9,6 +9,7 @@ import pytest
 
 import kernellab
 from kernellab.explain import prediction_verbs
+from kernellab.views.report import summary
 from tests.notebook.conftest import Notebook
 
 LAUNCH = "double[(1,)](x, out, 100, BLOCK=128)"
@@ -39,6 +40,8 @@ def test_the_card_predicts_the_time_on_the_device_of_the_target(notebook: Notebo
     assert " on H100, limited by launch overhead; " in text.replace("\n    ", " ")
     prediction = notebook.names["report"].kernels[0].prediction
     assert prediction.low_ms < prediction.time_ms < prediction.high_ms
+    (facts,) = summary(notebook.names["report"])
+    assert (facts["predicted_for"], facts["predicted_seconds"]) == ("H100", prediction.time_ms / 1e3)
 
 
 def test_a_target_named_by_its_model_predicts_for_that_model(notebook: Notebook) -> None:
