@@ -119,7 +119,7 @@ def _kernel_lines(kernel: dict[str, Any]) -> Iterator[str]:
         registers = f"{kernel['registers']} registers, {kernel['spill_bytes']:,} bytes spilled"
     yield f"    {registers}, {kernel['shared_bytes']:,} bytes of shared memory"
     if kernel["equal"] is not None:
-        verdict = "equals torch" if kernel["equal"] else "DIFFERS from torch"
+        verdict = "matches torch" if kernel["equal"] else "DIFFERS from torch"
         largest = "infinite" if kernel["max_error"] is None else f"{kernel['max_error']:.2g}"
         yield f"    {verdict}, max error {largest}"
 

@@ -46,7 +46,7 @@ def test_the_demo_executes_sums_up_and_writes_a_page(tmp_path: Path) -> None:
     text = summary_text(result)
     assert "double_kernel@" in text
     assert "reads x_ptr; writes out_ptr" in text
-    assert "equals torch" in text
+    assert "matches torch" in text
     assert str(tmp_path / "build" / "page.html") in text
     page = (tmp_path / "build" / "page.html").read_text()
     assert "<h1" in page
