@@ -22,6 +22,7 @@ from triton.runtime.driver import driver
 from triton.runtime.errors import OutOfResources
 from triton.runtime.jit import JITFunction, KernelInterface, compute_cache_key
 
+from kernellab._triton import specialize
 from kernellab._triton.drivers import OfflineLauncher
 from kernellab._triton.kernel import (
     Bound,
@@ -34,13 +35,6 @@ from kernellab._triton.kernel import (
 )
 from kernellab._triton.launch_key import MISSING, CapturedValue, are_alike, captures_of, choice_key, jit_functions
 from kernellab._triton.launcher import Launcher, LaunchOnGrid, Switch
-from kernellab._triton.specialize import (
-    SpecializationKeys,
-    gluon_source,
-    require_constants,
-    require_options,
-    run_keywords,
-)
 from kernellab._triton.tracing import side_table_number, traced_on_grid
 from kernellab.errors import CannotRun, CompileError, LaunchError
 from kernellab.source import CONFIG_OPTIONS
@@ -130,7 +124,7 @@ class BoundKernel(JITFunction):  # type: ignore[misc]
         """Triton's per-device caches and binder, with this kernel's compile function and keys."""
         kernels, _, *others = super().create_binder()
         self.compile = self._compile
-        return kernels, SpecializationKeys(), *others
+        return kernels, specialize.SpecializationKeys(), *others
 
     def __call__(self, *args: Any, **meta: Any) -> Any:
         raise LaunchError(
@@ -160,11 +154,11 @@ class BoundKernel(JITFunction):  # type: ignore[misc]
 
         The handle is None where a hook of Triton's replaces the compile. Follows `triton.runtime.jit.JITFunction.run`.
         """
-        require_constants(self, args, meta)
+        specialize.require_constants(self, args, meta)
         self.captures()
         device = driver.active.get_current_device()
         kernels, keys, _, backend, binder = self.device_caches[device]
-        keywords = run_keywords(self, meta)
+        keywords = specialize.run_keywords(self, meta)
         bound, specialization, options = binder(*args, **keywords)
         if knobs.runtime.add_stages_inspection_hook is not None:
             specialization.append(f'("custom_pipeline", {knobs.runtime.add_stages_inspection_hook()[1]})')
@@ -179,7 +173,7 @@ class BoundKernel(JITFunction):  # type: ignore[misc]
     def call_hooks(self, args: tuple[Any, ...], meta: Mapping[str, Any]) -> None:
         """Call the pre-run hooks, as `JITFunction.run` does."""
         for hook in self.pre_run_hooks:
-            hook(*args, **run_keywords(self, meta))
+            hook(*args, **specialize.run_keywords(self, meta))
 
     def launch_compiled(self, handle: Any, arguments: Mapping[str, Any], grid: tuple[int, int, int]) -> Any:
         """Launch a resolved kernel, as the end of `JITFunction.run` does; an offline driver's launch returns its run.
@@ -254,7 +248,7 @@ class BoundGluonKernel(BoundKernel):
     def create_binder(self) -> Any:
         """Triton's per-device caches and binder, with Gluon's source class."""
         binder = super().create_binder()
-        self.ASTSource = gluon_source()
+        self.ASTSource = specialize.gluon_source()
         return binder
 
     def is_gluon(self) -> bool:
@@ -303,7 +297,7 @@ class BoundAutotuner(Autotuner):  # type: ignore[misc]
         self.options_of_call = {name: value for name, value in meta.items() if name in CONFIG_OPTIONS}
         if not self.options_of_call:
             return self._run(*args, **meta)
-        require_options(function.__name__, self.options_of_call)
+        specialize.require_options(function.__name__, self.options_of_call)
         tuner = self._tuner_with_options(self.options_of_call)
         handle = tuner._run(*args, **{name: value for name, value in meta.items() if name not in CONFIG_OPTIONS})
         self.best_config = tuner.best_config
