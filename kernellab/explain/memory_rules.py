@@ -82,13 +82,16 @@ _REMEDY_OF_GAPS = (
 
 
 def _accesses_text(accesses: Sequence[AccessFacts]) -> str:
-    """Return ``Line 3 loads x and y and line 4 stores z``."""
-    places: dict[tuple[int | None, str], list[str]] = {}
+    """Return ``Lines 3 and 4 load x and line 5 stores y and z``."""
+    arguments: dict[tuple[int | None, str], list[str]] = {}
     for access in sorted(accesses, key=lambda each: (each.line or 0, each.operation)):
-        verb = "loads" if access.operation == "load" else "stores"
-        places.setdefault((access.line, verb), []).append(access.argument)
+        verb = "load" if access.operation == "load" else "store"
+        arguments.setdefault((access.line, verb), []).append(access.argument)
+    lines: dict[tuple[str, str], list[int | None]] = {}
+    for (line, verb), names in arguments.items():
+        lines.setdefault((verb, joined_text(names)), []).append(line)
     return sentence(
-        joined_text(f"{lines_text([line])} {verb} {joined_text(names)}" for (line, verb), names in places.items())
+        joined_text(f"{lines_text(own)} {verb}{'s' * (len(own) == 1)} {names}" for (verb, names), own in lines.items())
     )
 
 
@@ -125,7 +128,7 @@ def narrow_access(facts: Facts) -> PerformanceFinding | None:
     worst = max(slow, key=lambda each: each.bytes / each.width_bytes)
     wide, figures_of = worst.possible_bytes, attrgetter("width_bytes", "possible_bytes", "element_bytes")
     alike = [each for each in slow if figures_of(each) == figures_of(worst)]
-    reasons = dict.fromkeys(_why_narrow(each, wide // max(1, worst.element_bytes)) for each in alike)
+    reasons = dict.fromkeys(why for each in alike for why in _why_narrow(each, wide // max(1, worst.element_bytes)))
     text = (
         f"{_accesses_text(alike)} {worst.width_bytes} B per thread and instruction; {wide} B fit. {' '.join(reasons)}"
     )
@@ -144,16 +147,15 @@ def narrow_access(facts: Facts) -> PerformanceFinding | None:
     )
 
 
-def _why_narrow(access: AccessFacts, elements: int) -> str:
-    """Return why an access is narrow, and a remedy for each reason; ``elements`` would fit one instruction."""
+def _why_narrow(access: AccessFacts, elements: int) -> list[str]:
+    """Return each reason why an access is narrow, with a remedy; ``elements`` would fit one instruction."""
     if access.limits is None:
-        return (
-            "The compiler cannot prove that the addresses are aligned. Declare it with "
-            f"tl.multiple_of(offset, {elements}) (and tl.max_contiguous), or make strides and starts divisible by 16."
-        )
+        declaration = f"tl.multiple_of(offset, {elements}) (and tl.max_contiguous)"
+        proof = "The compiler cannot prove that the addresses are aligned."
+        return [f"{proof} Declare it with {declaration}, or make strides and starts divisible by 16."]
     if not access.limits:
-        return "The reason is unknown."
-    return " ".join(_remedy_of_limit(limit, access.argument, elements) for limit in access.limits)
+        return ["The reason is unknown."]
+    return [_remedy_of_limit(limit, access.argument, elements) for limit in access.limits]
 
 
 def _remedy_of_limit(limit: WidthLimit, argument: str, elements: int) -> str:

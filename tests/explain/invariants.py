@@ -93,11 +93,23 @@ def overhead(why: Explanation) -> Iterator[str]:
 
 
 def sentences(why: Explanation) -> Iterator[str]:
-    facts = why.facts
-    texts = [why.summary, *(finding.text for finding in why.findings), *why.unknown]
-    for text in texts:
-        if re.search(r"\bNone\b|\bnan\b|\binf\b|  |\.\.(?!\.)(?<!\.\.\.)|-\d", text) or not text.endswith("."):
+    for text in [why.summary, *(finding.text for finding in why.findings), *why.unknown]:
+        if re.search(r"\bNone\b|\bnan\b|\binf\b|  |\.\.(?!\.)(?<!\.\.\.)", text) or not text.endswith("."):
             yield f"not a sentence: {text}"
+        parts = text.split(". ")
+        if len(set(parts)) < len(parts):
+            yield f"a sentence twice: {text}"
+    about_traffic = [each for each in why.unknown if each.startswith("Traffic") or "Addresses are unknown" in each]
+    reasons = [each.partition(": ")[2] or each for each in about_traffic]
+    if len(set(why.unknown)) < len(why.unknown) or len(set(reasons)) < len(reasons):
+        yield f"something is unknown twice: {why.unknown}"
+
+
+def advice(why: Explanation) -> Iterator[str]:
+    """Nothing is advised that the launch does already, or cannot do."""
+    facts, has_dots = why.facts, any(dot.in_loop for dot in why.facts.dots)
+    stages_now = facts.loop_stages or (facts.stages if has_dots else 1)
+    for text in (finding.text for finding in why.findings):
         for option, advised, now in re.findall(r"(\w+)=(\d+)\D*\(now (\d+)\)", text):
             if int(advised) <= int(now):
                 yield f"{option}={advised} advised where it is {now}: {text}"
@@ -106,13 +118,8 @@ def sentences(why: Explanation) -> Iterator[str]:
             if int(warps) == facts.warps or int(warps) > 32:
                 yield f"num_warps={warps} advised where it is {facts.warps}: {text}"
         for stages in re.findall(r"Prefetch with .*?num_stages=(\d+)", text):
-            has_dots = any(dot.in_loop for dot in facts.dots)
-            if int(stages) <= (facts.loop_stages or (facts.stages if has_dots else 1)):
-                yield f"num_stages={stages} advised where it is {facts.stages}, {facts.loop_stages}: {text}"
-    about_traffic = [each for each in why.unknown if each.startswith("Traffic") or "Addresses are unknown" in each]
-    reasons = [each.partition(": ")[2] or each for each in about_traffic]
-    if len(set(why.unknown)) < len(why.unknown) or len(set(reasons)) < len(reasons):
-        yield f"something is unknown twice: {why.unknown}"
+            if int(stages) <= stages_now:
+                yield f"num_stages={stages} advised where it is {stages_now}: {text}"
 
 
 def _has_no_loop(facts: Facts) -> bool:
@@ -313,4 +320,4 @@ WORDS: Mapping[Cause, Callable[[Figures], tuple[str, ...]]] = {
     Cause.LAUNCH: lambda f: (f"{time_text(f['us of an empty launch'] / 1e6)} of {time_text(f['us'] / 1e6)}",),
 }
 
-CHECKS = (headline, gains, order, grid, overhead, sentences, iterations, joined, evidence)
+CHECKS = (headline, gains, order, grid, overhead, sentences, advice, iterations, joined, evidence)

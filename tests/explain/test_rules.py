@@ -16,6 +16,7 @@ from kernellab.explain.facts import (
     LineFacts,
     ReductionFacts,
     SharedFacts,
+    WidthLimit,
 )
 from kernellab.explain.memory_rules import MEMORY_RULES
 from kernellab.explain.model import Bottleneck, floor_seconds, gain_of, times_of
@@ -237,6 +238,70 @@ def test_a_mask_that_switches_most_lanes_off_is_told() -> None:
 def test_a_launch_that_does_next_to_nothing_is_overhead() -> None:
     answer = explain_facts(facts(access(0.01), programs=16))
     assert (answer.findings[0].cause, answer.bound) == (Cause.LAUNCH, Bottleneck.LAUNCH)
+
+
+def test_accesses_as_bad_as_the_worst_are_named_with_it() -> None:
+    scattered = access(sectors=64e6, ideal_sectors=8e6, lane_step_bytes=4096.0, width_bytes=4)
+    twin = replace(scattered, line=4, operation="store", argument="out")
+    found = first(facts(scattered, twin))
+    assert "Line 3 loads x and line 4 stores out with scattered addresses: 128 M sectors, 16 M ideal" in found.text
+    assert found.evidence["sectors"] == 128e6
+    assert "Lines 3 and 5 load x with" in first(facts(scattered, replace(scattered, line=5))).text
+    assert "line 4" not in first(facts(scattered, replace(twin, sectors=32e6))).text
+
+
+def test_a_reason_of_two_narrow_accesses_is_told_once() -> None:
+    limits = (WidthLimit("mask", "n", 1001),)
+    piece = access(sectors=128e6, width_bytes=1, element_bytes=1, lane_step_bytes=16.0, owned_bytes=16, limits=limits)
+    found = first(facts(piece, replace(piece, line=4, operation="store", argument="out"), access(64)))
+    assert found.text.startswith("Line 3 loads x and line 4 stores out 1 B per thread")
+    assert found.text.count("The mask compares with n (1,001)") == 1
+
+
+def test_no_stages_are_advised_that_a_loop_has() -> None:
+    loop = access(trips=256.0, in_loop=True, line=9)
+    asked = facts(loop, programs=264, resident=2, loop_trips=256.0)
+    assert "Prefetch with tl.range(..., num_stages=4)" in first(asked).text
+    assert "num_stages=4) does not pipeline it" in first(replace(asked, loop_stages=4)).text
+    product = DotFacts(9, "fp16", 1e9, True, (128, 128, 32), in_loop=True)
+    asked = replace(asked, dots=(product,), stages=2)
+    assert "Prefetch with num_stages=3 or more (now 2)." in first(asked).text
+    assert "num_stages=3 does not pipeline it" in first(replace(asked, stages=3)).text
+
+
+def test_no_more_warps_or_registers_are_advised_than_there_can_be() -> None:
+    lines = (LineFacts(5, 2e9, {"spill": 1e9}),)
+    spilling = facts(access(64), lines=lines, spill_bytes=512, registers=64, warps=32, resident=2)
+    assert first(spilling).text.endswith("Use a smaller block.")
+    assert "a smaller block, or a larger maxnreg." in first(replace(spilling, registers=32)).text
+
+
+def test_a_block_of_one_warp_is_not_to_have_fewer() -> None:
+    tiny = access(64, tile_bytes=64.0, is_replicated=True, owned_bytes=1, requests=2e6)
+    small = facts(tiny, replace(tiny, operation="store", argument="out"), programs=1 << 19)
+    assert "num_warps=1" in first(small).text
+    assert "num_warps" not in first(replace(small, warps=1)).text
+
+
+def test_a_small_grid_that_another_would_not_help_is_said() -> None:
+    contended = facts(access(1), programs=8, atomics=(AtomicFacts(8, "out", 64e6, 1.0),))
+    assert "8 programs for 132 SMs, but a larger grid would hardly be faster." in explain_facts(contended).summary
+
+
+def test_a_launch_that_is_overhead_has_that_finding_near_its_roofline_bound_too() -> None:
+    tiny = facts(access(0.01), programs=16)
+    answer = explain_facts(replace(tiny, time_s=1.05 * floor_seconds(tiny)))
+    assert [each.cause for each in answer.findings] == [Cause.LAUNCH]
+    assert answer.share is not None
+    assert answer.share > 0.9
+
+
+@pytest.mark.parametrize("factor", [0.5, 1.0, 7.0])
+def test_the_terms_of_a_measured_launch_make_up_its_time(factor: float) -> None:
+    time_s = factor * times_of(facts()).total
+    times = explain_facts(replace(facts(), time_s=time_s)).times
+    assert times.total == pytest.approx(time_s)
+    assert (times.latency > times_of(facts()).latency) == (factor > 1)
 
 
 def test_no_rule_finds_anything_in_a_plain_copy() -> None:
