@@ -136,3 +136,31 @@ def test_an_unpredicted_config_does_not_stop_the_others(lab: kernellab.Lab, monk
     assert tuning.is_predicted
     assert tuning.frame["predicted_ms"].notna().sum() == 1
     assert "Its addresses are not known." in tuning.notes
+
+
+class Asking:
+    """A search that asks two configs, and keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.asked = [Config.from_triton(config) for config in blocks(64, 1024)]
+        self.told: dict[Config, float | None] = {}
+
+    def ask(self) -> list[Config]:
+        asked, self.asked = self.asked, []
+        return asked
+
+    def tell(self, config: Config, time_ms: float | None) -> None:
+        self.told[config] = time_ms
+
+
+@pytest.mark.slow
+def test_a_search_without_a_gpu_is_told_predicted_times(lab: kernellab.Lab) -> None:
+    search = Asking()
+    tuning = lab.tune(scale, grid, X, OUT, N, configs=blocks(64, 1024, 128), search=search)
+    assert list(search.told.values()) == [row.predicted_ms for row in tuning.rows]
+    assert None not in search.told.values()
+
+
+@pytest.mark.slow
+def test_the_heading_of_the_card_names_the_device_that_is_predicted_for(tuning: kernellab.Tuning) -> None:
+    assert "cuda:90, predicted for H100" in tuning._repr_mimebundle_()["text/html"]

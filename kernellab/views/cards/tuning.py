@@ -86,7 +86,9 @@ def tuning_card(tuning: Tuning, *, rest_is: str = "in .frame") -> Card:
 
 
 def _device(provenance: Mapping[str, Any]) -> str:
-    return str(provenance.get("device") or provenance.get("target") or "")
+    predicted_for = provenance.get("predicted_for")
+    predicted = f", predicted for {predicted_for}" if predicted_for else ""
+    return str(provenance.get("device") or f"{provenance.get('target') or ''}{predicted}")
 
 
 def _figures(frame: pandas.DataFrame, *, draws_times: bool) -> Iterator[Block]:
