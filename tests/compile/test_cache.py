@@ -16,7 +16,8 @@ import triton
 import triton.language as tl
 
 import kernellab
-from kernellab.compile.entries import EFFECTS
+from kernellab.compile.disassembly import DISASSEMBLY
+from kernellab.compile.entries import EFFECTS, triton_files
 from kernellab.compile.types import Compiled, CompileJob, compile_job
 from kernellab.errors import CompileError, LaunchError, UnknownTarget, UsageError, WorkerDied, WorkerTimeout
 from kernellab.target import known_targets
@@ -78,6 +79,21 @@ def test_sass_is_machine_code_and_amd_has_none(lab: kernellab.Lab) -> None:
     assert "STG" in lab.compile(samples.add_kernel, **ADD).sass
     with pytest.raises(UsageError, match=r"no SASS for hip:gfx942.*Read \.amdgcn"):
         _ = lab.compile(samples.add_kernel, **ADD, target="hip:gfx942").sass
+
+
+@pytest.mark.slow
+def test_a_kernel_is_disassembled_once_and_triton_is_not_given_the_text(tmp_path: Path) -> None:
+    with shared_lab("cuda:90", tmp_path) as lab:
+        compiled = lab.compile(samples.add_kernel, **ADD)
+        text = compiled.sass
+    kept = compiled.folder / DISASSEMBLY
+    kept.write_text(f"{kept.read_text()}// kept", encoding="utf-8")
+    with shared_lab("cuda:90", tmp_path) as lab:
+        again = lab.compile(samples.add_kernel, **ADD)
+        assert again.from_cache
+        assert again.sass == f"{text}// kept"
+    assert DISASSEMBLY not in triton_files(again)
+    assert list(again.stages) == ["ttir", "ttgir", "llir", "ptx"]
 
 
 def test_parameters_say_what_was_assumed(lab: kernellab.Lab) -> None:
