@@ -41,7 +41,7 @@ def test_the_summary_names_every_kernel_and_the_page(report: tuple[Path, str]) -
         "histogram",
     ):
         assert f"{kernel}_kernel@1" in printed
-    assert printed.count("equals torch") == 9
+    assert printed.count("matches torch") == 9
     assert "DIFFERS" not in printed
     assert str(page) in printed
 
