@@ -204,6 +204,7 @@ class OverSizes:
                 under_way=tuple(size_text(request.sizes) for request in self._under_way.values()),
                 latest=self._latest,
                 left_s=left_s,
+                is_predicted=any("predicted_for" in case.provenance for case in self._cases.values()),
             )
         )
 

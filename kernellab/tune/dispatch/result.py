@@ -310,7 +310,8 @@ class DispatchProgress:
     """The progress of a tuning over sizes: ``done`` of ``total`` cases, ``measured`` configs of a ``budget``.
 
     ``under_way`` are the cases that are being measured, ``latest`` the outcome of the last one; ``failed`` counts cases
-    that could not be measured. ``left_s`` are the estimated seconds left, None if unknown.
+    that could not be measured. ``left_s`` are the estimated seconds left, None if unknown. With ``is_predicted``,
+    configs are predicted, not measured.
     """
 
     kernel: str
@@ -322,6 +323,7 @@ class DispatchProgress:
     under_way: tuple[str, ...] = ()
     latest: str = ""
     left_s: float | None = None
+    is_predicted: bool = False
 
 
 Watch = Callable[[DispatchProgress], None]

@@ -101,12 +101,13 @@ def dispatch_shown(progress: DispatchProgress, seconds: float, ended: str = "") 
     """
     failed = [f"{progress.failed} failed"] if progress.failed else []
     cases = f"{progress.done} of {plural(progress.total, 'case')}"
-    counts = [cases, f"{progress.measured} of at most {progress.budget} configs measured", *failed]
+    how = f"configs {'predicted' if progress.is_predicted else 'measured'}"
+    counts = [cases, f"{progress.measured} of at most {progress.budget} {how}", *failed]
     now = [f"now {', '.join(progress.under_way)}"] if progress.under_way and not ended else []
     left = [] if progress.left_s is None or ended else [f"about {_rough_seconds(progress.left_s)} left"]
     doing = ", ".join([*([f"{ended} after"] if ended else []), *counts, *now, f"{seconds:.1f} s", *left])
     is_over = bool(ended) or progress.done == progress.total > 0
-    bar = "" if is_over else _bar(progress.measured, progress.budget, "configs measured")
+    bar = "" if is_over else _bar(progress.measured, progress.budget, how)
     return _live_view(progress.kernel, doing, progress.latest, bar)
 
 

@@ -18,6 +18,8 @@ from kernellab.export.launcher import Chooser
 from kernellab.store.columns import PREDICTED_COLUMNS, Status
 from kernellab.tune.dispatch import Dispatch
 from kernellab.tune.dispatch.config_files import read_folder, read_table
+from kernellab.tune.dispatch.result import DispatchProgress
+from kernellab.views.figures.live import dispatch_shown
 from tests.labs import shared_lab
 
 pytestmark = pytest.mark.slow
@@ -73,6 +75,11 @@ def test_what_it_shows_says_predicted(dispatch: Dispatch) -> None:
     assert "predicted for L4" in repr(dispatch)
     assert any(note.startswith("Predicted for L4, not measured") for note in dispatch.notes)
     assert "predicted for L4" in dispatch.plot().axes[0].get_title(loc="left")
+
+
+def test_its_progress_says_predicted() -> None:
+    progress = DispatchProgress("scale", done=1, total=2, measured=3, budget=4, is_predicted=True)
+    assert "3 of at most 4 configs predicted" in dispatch_shown(progress, 1.0).text
 
 
 def test_the_store_keeps_no_row_of_it(lab: kernellab.Lab, dispatch: Dispatch) -> None:
