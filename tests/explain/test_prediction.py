@@ -62,6 +62,7 @@ def test_a_slower_device_takes_longer(lab: kernellab.Lab) -> None:
     assert slow.time_ms > 5 * quick.time_ms
 
 
+@pytest.mark.slow
 def test_a_target_may_be_named_by_its_model(lab: kernellab.Lab) -> None:
     assert predict(lab, target="h200").device == "H200"
     assert predict(lab, target="cuda:90").device == "H100"
@@ -109,6 +110,7 @@ def test_the_page_of_predictions_lists_every_device_with_its_bandwidth() -> None
         assert f"| `{device.name}` | {device.rates.name} | {device.target} |" in page
 
 
+@pytest.mark.slow
 def test_a_lab_whose_target_is_a_model_predicts_and_tunes_for_it() -> None:
     with shared_lab("h200", ":memory:") as own:
         assert str(own.target) == "cuda:90"

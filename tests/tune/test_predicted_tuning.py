@@ -56,6 +56,7 @@ def test_each_config_has_a_predicted_time_in_its_interval(tuning: kernellab.Tuni
     assert tuning.frame["time_ms"].isna().all()
 
 
+@pytest.mark.slow
 def test_the_least_predicted_time_wins_and_ranks_first(tuning: kernellab.Tuning) -> None:
     assert tuning.is_predicted
     first = tuning.frame["predicted_ms"].idxmin()
@@ -65,6 +66,7 @@ def test_the_least_predicted_time_wins_and_ranks_first(tuning: kernellab.Tuning)
     assert tuning.provenance["predicted_for"] == "H100"
 
 
+@pytest.mark.slow
 def test_a_frame_of_predictions_is_read_again(tuning: kernellab.Tuning) -> None:
     again = kernellab.Tuning.from_frame(tuning.frame)
     assert again.is_predicted
@@ -72,7 +74,6 @@ def test_a_frame_of_predictions_is_read_again(tuning: kernellab.Tuning) -> None:
     assert [row.predicted_ms for row in again.rows] == [row.predicted_ms for row in tuning.rows]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("count", "words"), [(1, "the interval of 1 more overlaps"), (3, "the intervals of 3 more overlap")]
 )
@@ -80,6 +81,7 @@ def test_the_number_of_overlapping_intervals_is_a_sentence(count: int, words: st
     assert overlap_words(count) == words
 
 
+@pytest.mark.slow
 def test_the_card_and_its_chart_say_that_times_are_predicted(tuning: kernellab.Tuning) -> None:
     text = tuning._repr_mimebundle_()["text/plain"]
     assert "3 configs compiled in " in text
@@ -87,6 +89,7 @@ def test_the_card_and_its_chart_say_that_times_are_predicted(tuning: kernellab.T
     assert tuning.plot().axes[0].get_title(loc="left").startswith("scale: predicted for H100")
 
 
+@pytest.mark.slow
 def test_the_store_keeps_no_prediction(lab: kernellab.Lab, tuning: kernellab.Tuning) -> None:
     assert lab.frame("measurements").empty
     assert lab.kernels.store.history.measurements(key=tuning.provenance["key"]) == []
