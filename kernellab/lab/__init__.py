@@ -207,8 +207,9 @@ class Lab(Workspace):
 
         ``over`` has the values of each size, of which all combinations are cases; a `Space` with a ``where``; or a list
         of dicts, one per case. ``inputs`` makes arguments by name from the sizes that it takes; without it, sizes
-        replace given arguments. About a quarter of the cases' configs is measured, and the rule has ``max_configs`` at
-        most. With an ``executor`` whose processes own a GPU each, whole cases go to these. The rest is as for `tune`.
+        replace given arguments. About a quarter of the cases' configs is measured (without a GPU, predicted), and the
+        rule has ``max_configs`` at most. With an ``executor`` whose processes own a GPU each, whole cases go to these.
+        The rest is as for `tune`.
 
         Raises:
             UsageError, LaunchError: the sizes, configs or arguments do not fit the kernel.
@@ -338,7 +339,8 @@ class Lab(Workspace):
     def compare(self, left: str | int, right: str | int | Callable[..., Any], /) -> Comparison:
         """Compare two kept kernels, or one with a function of torch, on the inputs of the latest recorded launch.
 
-        A function takes parameters of the kernel by name, and returns its outputs. A GPU times both, in turns.
+        A function takes parameters of the kernel by name, and returns its outputs. A GPU times both, in turns. Without
+        one, the times of two kernels are predicted.
 
         Raises:
             UnknownName, UsageError: there is no such kernel or launch, or the parameters differ.
