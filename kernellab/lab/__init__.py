@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, overload
 from kernellab._triton.kernel import Kernel, jit_function
 from kernellab.compile.cache import compiled_targets
 from kernellab.compile.types import Compiled, CompileJob, compile_job
-from kernellab.errors import UsageError, value_message
+from kernellab.errors import UsageError
 from kernellab.ir.effects import Effects, union_of, with_aliases
 from kernellab.ir.graph import Graph
 from kernellab.ir.layouts import Layouts
@@ -21,8 +21,7 @@ from kernellab.launch.arguments import memory_of, values_of
 from kernellab.launch.calls import named_arguments, require_launch, variants_of
 from kernellab.launch.run import Run
 from kernellab.launch.verbs import verbs
-from kernellab.registry import LoadedVersion, define, remember
-from kernellab.registry.history_frames import frame
+from kernellab.registry import remember
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -35,9 +34,7 @@ if TYPE_CHECKING:
     from kernellab.explain.prediction import Prediction
     from kernellab.explain.profile import Profile
     from kernellab.explain.traffic.result import Traffic
-    from kernellab.export.merging import Merged
     from kernellab.export.write import Exported
-    from kernellab.registry.regressions import Regressions
     from kernellab.timing.config import Space
     from kernellab.timing.provenance import Ceilings
     from kernellab.tune.dispatch import Dispatch
@@ -349,24 +346,6 @@ class Lab(Workspace):
 
         return compare_kernels(self.session(), left, right)
 
-    def frame(self, table: str) -> Any:
-        """Return ``kernels``, ``launches`` or ``measurements`` of the whole history as a DataFrame."""
-        return frame(self.kernels.store, table)
-
-    def regressions(self, kernel: str | int | None = None, *, since: Any = None, margin: float = 0.03) -> Regressions:
-        """Compare the stored launches under several versions of Triton, driver or kernel.
-
-        ``kernel`` is a name, of which all versions count; None takes all kernels. ``since`` leaves earlier changes out:
-        a date or datetime, also as ISO 8601, seconds since 1970, or how long ago, such as ``"7d"``. A launch is slower
-        or faster where the intervals of the medians lie apart, and these differ by more than ``margin``.
-
-        Raises:
-            UnknownName, UsageError: there is no such kernel, or moment.
-        """
-        from kernellab.registry.regressions import regressions_of
-
-        return regressions_of(self.kernels, kernel, since, margin)
-
     def export(
         self,
         kernel: str | int | Dispatch,
@@ -411,34 +390,6 @@ class Lab(Workspace):
         from kernellab.export.write import write_measurements
 
         return write_measurements(self.kernels, kernel, Path(path))
-
-    def merge(self, path: str | Path, /) -> Merged:
-        """Merge kernels and measurements of another store, or of exported ones; return them with yours, as a table.
-
-        ``path`` is the folder of a store, its file, or what `export_measurements` wrote. It is only read, and all of it
-        enters or nothing. Rows keep the device, driver and Triton that they were measured with, and tunings under the
-        same reuse them; where rows disagree, the table says by what.
-
-        Raises:
-            StoreError, UsageError: it is broken, or cannot be read.
-        """
-        from kernellab.export.merging import merge
-
-        return merge(self.kernels, Path(path).expanduser())
-
-    def load(self, kernel: str | int | Path, /, namespace: dict[str, Any], *, name: str | None = None) -> LoadedVersion:
-        """Define a kept kernel, or that of a bundle (``.zip``), with its decorators and helpers in a namespace again.
-
-        Raises:
-            UnknownName, UsageError: there is no such kernel, or the file is not a bundle.
-        """
-        if not isinstance(kernel, str | int | Path):
-            raise UsageError(value_message("kernel", kernel, "a name, name@version, id, or the path of a bundle"))
-        if str(kernel).endswith(".zip"):
-            from kernellab.export.exchange import read_bundle
-
-            kernel = read_bundle(self.kernels.store, Path(str(kernel))).id
-        return define(self.kernels, str(kernel), namespace, name)
 
     def marking(self) -> AbstractContextManager[None]:
         """Mark each launch inside a with statement for profilers: torch's and, by NVTX, Nsight Systems."""

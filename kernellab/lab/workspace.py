@@ -18,13 +18,14 @@ from kernellab._triton.interpreted import finish_interpreted_imports
 from kernellab._triton.kernel import Kernel
 from kernellab.compile.cache import COMPILE_WORKER, Compiler, named_target
 from kernellab.compile.entries import evict
-from kernellab.errors import StoreError, warn_user
+from kernellab.errors import StoreError, UsageError, value_message, warn_user
 from kernellab.gpu.trial import GpuTrials
 from kernellab.interpreter.runner import INTERPRET_WORKER, Interpreter
 from kernellab.launch.calls import UserCall, require_kernel, require_launch
 from kernellab.launch.runtime import Runtime
 from kernellab.launch.verbs import verbs
-from kernellab.registry import Registry, Session, keep
+from kernellab.registry import LoadedVersion, Registry, Session, define, keep
+from kernellab.registry.history_frames import frame
 from kernellab.settings import is_interpreting, read_settings, restore_interpreting, set_interpreting_aside
 from kernellab.store import Store
 from kernellab.target import DEFAULT_TARGET, Target, is_lost_to_fork, model_name, parse_target, well_formed_target
@@ -33,6 +34,8 @@ from kernellab.workers.scratch import Scratch, has_room, why_no_room
 from kernellab.workers.worker import Pool, Worker
 
 if TYPE_CHECKING:
+    from kernellab.export.merging import Merged
+    from kernellab.registry.regressions import Regressions
     from kernellab.tune.run_tuning import Environment
 
 _GPU_HANDLERS = "kernellab.timing.bench_worker"  # which imports those of trials
@@ -40,7 +43,7 @@ _GPU_HANDLERS = "kernellab.timing.bench_worker"  # which imports those of trials
 
 @verbs
 class Workspace:
-    """The state behind the verbs of a `Lab`: it starts processes when they are needed, and is a context manager."""
+    """The state behind the verbs of a `Lab`, and those over its store: a context manager that starts processes late."""
 
     def __init__(self, target: str | None = None, store: str | Path | None = None) -> None:
         self.settings = read_settings()
@@ -161,6 +164,52 @@ class Workspace:
             self._twins[number] = (ref(kernel, lambda gone: _delete_twin(twins, number, gone)), twin)
             self.launches.activate()
         return twin
+
+    def frame(self, table: str) -> Any:
+        """Return ``kernels``, ``launches`` or ``measurements`` of the whole history as a DataFrame."""
+        return frame(self.kernels.store, table)
+
+    def regressions(self, kernel: str | int | None = None, *, since: Any = None, margin: float = 0.03) -> Regressions:
+        """Compare the stored launches under several versions of Triton, driver or kernel.
+
+        ``kernel`` is a name, of which all versions count; None takes all kernels. ``since`` leaves earlier changes out:
+        a date or datetime, also as ISO 8601, seconds since 1970, or how long ago, such as ``"7d"``. A launch is slower
+        or faster where the intervals of the medians lie apart, and these differ by more than ``margin``.
+
+        Raises:
+            UnknownName, UsageError: there is no such kernel, or moment.
+        """
+        from kernellab.registry.regressions import regressions_of
+
+        return regressions_of(self.kernels, kernel, since, margin)
+
+    def merge(self, path: str | Path, /) -> Merged:
+        """Merge kernels and measurements of another store, or of exported ones; return them with yours, as a table.
+
+        ``path`` is the folder of a store, its file, or what `export_measurements` wrote. It is only read, and all of it
+        enters or nothing. Rows keep the device, driver and Triton that they were measured with, and tunings under the
+        same reuse them; where rows disagree, the table says by what.
+
+        Raises:
+            StoreError, UsageError: it is broken, or cannot be read.
+        """
+        from kernellab.export.merging import merge
+
+        return merge(self.kernels, Path(path).expanduser())
+
+    def load(self, kernel: str | int | Path, /, namespace: dict[str, Any], *, name: str | None = None) -> LoadedVersion:
+        """Define a kept kernel, or that of a bundle (``.zip``), with its decorators and helpers in a namespace again.
+
+        Raises:
+            UnknownName, UsageError: there is no such kernel, or the file is not a bundle.
+        """
+        if not isinstance(kernel, str | int | Path):
+            raise UsageError(value_message("kernel", kernel, "a name, name@version, id, or the path of a bundle"))
+        if str(kernel).endswith(".zip"):
+            from kernellab.export.exchange import read_bundle
+
+            kernel = read_bundle(self.kernels.store, Path(str(kernel))).id
+        return define(self.kernels, str(kernel), namespace, name)
 
     def session(self, target: str | None = None) -> Session:
         """Return the runtime, the registry, a target and its model, for the rooms below the lab."""

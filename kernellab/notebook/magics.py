@@ -8,8 +8,8 @@ import asyncio
 import inspect
 import linecache
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from IPython.core.getipython import get_ipython
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
@@ -51,12 +51,27 @@ _CellText = tuple[int, None, list[str], str]
 """What linecache holds of a file: its length, no time of change, its lines and its name."""
 
 
+_Answer = TypeVar("_Answer")
+
+
 class LabMagics(Magics):  # type: ignore[misc]
     """Magics of one lab."""
 
     def __init__(self, shell: Any, lab: Lab) -> None:
         super().__init__(shell)
         self.lab = lab
+
+    def _of_launch(
+        self, verb: Callable[..., _Answer], words: Sequence[str], example: str, options: Mapping[str, Any]
+    ) -> _Answer:
+        """Call a verb for a launch written as ``kernel[grid](arguments)``, or for the name of a kernel."""
+        text = " ".join(words)
+        if "[" not in text and len(words) > 1:
+            raise UsageError(f"{text!r} is not a kernel; options come before it: {example}.")
+        if "[" not in text and text:
+            return verb(key_of(strip_quotes(text)), **options)
+        launch = launch_of_text(text, self.shell.user_ns)
+        return verb(launch.kernel, launch.grid, *launch.args, **{**launch.meta, **options})
 
 
 def lab_of_shell() -> Lab | None:
@@ -392,13 +407,8 @@ class WhyMagics(LabMagics):
     def triton_why(self, line: str) -> Explanation:
         """Say what limits a launch and what to change: %triton_why softmax, or %triton_why softmax[grid](x, out, n)."""
         options = parse_options(self.triton_why, "%triton_why", line)
-        text, own = " ".join(options.launch), {"samples": options.samples, "timeout_s": options.timeout}
-        if "[" not in text and len(options.launch) > 1:
-            raise UsageError(f"{text!r} is not a kernel; options come before it: %triton_why --samples softmax.")
-        if "[" not in text and text:
-            return self.lab.explain(key_of(strip_quotes(text)), **own)
-        launch = launch_of_text(text, self.shell.user_ns)
-        return self.lab.explain(launch.kernel, launch.grid, *launch.args, **{**launch.meta, **own})
+        own = {"samples": options.samples, "timeout_s": options.timeout}
+        return self._of_launch(self.lab.explain, options.launch, "%triton_why --samples softmax", own)
 
 
 @magics_class
@@ -413,15 +423,8 @@ class PredictMagics(LabMagics):
     def triton_predict(self, line: str) -> Prediction:
         """Predict the time of a launch without a GPU: %triton_predict --device h100 softmax[grid](x, out, n)."""
         options = parse_options(self.triton_predict, "%triton_predict", line)
-        text, own = " ".join(options.launch), {"device": options.device}
-        if "[" not in text and len(options.launch) > 1:
-            raise UsageError(
-                f"{text!r} is not a kernel; options come before it: %triton_predict --device h100 softmax."
-            )
-        if "[" not in text and text:
-            return self.lab.predict(key_of(strip_quotes(text)), **own)
-        launch = launch_of_text(text, self.shell.user_ns)
-        return self.lab.predict(launch.kernel, launch.grid, *launch.args, **{**launch.meta, **own})
+        example = "%triton_predict --device h100 softmax"
+        return self._of_launch(self.lab.predict, options.launch, example, {"device": options.device})
 
 
 @magics_class
