@@ -96,6 +96,7 @@ def inputs(M: int, N: int, K: int) -> dict[str, object]:
     "page",
     [
         "measurements",
+        pytest.param("predictions", marks=pytest.mark.slow),
         pytest.param("traffic", marks=pytest.mark.slow),
         pytest.param("tuning_over_sizes", marks=pytest.mark.slow),
         pytest.param("programs_of_any_size", marks=pytest.mark.slow),
@@ -124,3 +125,4 @@ def test_what_a_page_shows_runs(lab: kernellab.Lab, page: str, tmp_path: Path, m
         name = f"{page} {at}"  # what is captured needs its lines
         linecache.cache[name] = (len(snippet), None, snippet.splitlines(keepends=True), name)
         exec(compile(snippet, name, "exec"), known)
+    known["lab"].close()  # a page may make its own
