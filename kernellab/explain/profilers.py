@@ -19,6 +19,7 @@ from itertools import dropwhile
 from pathlib import Path
 from statistics import median
 
+from kernellab.compile.disassembly import DISASSEMBLY
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, WorkerDied, timeout_text
 from kernellab.explain import proton
@@ -147,7 +148,7 @@ def numbered_binary(compiled: Compiled) -> Iterator[tuple[Compiled, bool]]:
         yield compiled, False
         return
     with tempfile.TemporaryDirectory(prefix="kernellab-numbered-", ignore_cleanup_errors=True) as folder:
-        shutil.copytree(compiled.folder, folder, dirs_exist_ok=True)
+        shutil.copytree(compiled.folder, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(DISASSEMBLY))
         Path(folder, compiled.binary_path.name).write_bytes(binary)
         yield replace(compiled, folder=Path(folder)), True
 

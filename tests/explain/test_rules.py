@@ -218,7 +218,7 @@ def test_a_grid_smaller_than_the_device_is_too_few_programs() -> None:
 
 
 def test_one_program_too_many_makes_a_last_wave() -> None:
-    answer = explain_facts(facts(access(1), programs=140, resident=1, lines=(LineFacts(5, 2e9),)))
+    answer = explain_facts(facts(access(1), programs=140, resident=1, lines=(LineFacts(5, 2e9, cycles=3e9),)))
     assert (answer.findings[0].cause, answer.bound) == (Cause.LAST_WAVE, Bottleneck.LATENCY)
     assert answer.summary.startswith("Limited by latency: partial last wave, 140 programs for 132 SMs.")
 
