@@ -403,13 +403,24 @@ def contended_atomics(facts: Facts) -> PerformanceFinding | None:
         f"{' each' if len(alike) > 1 else ''}, {count_text(many)} per program; updates of one address are "
         "serialized. Reduce first, with tl.sum (or tl.histogram) over the block, then one atomic per program."
     )
-    changed = (
+    changed = tuple(
         replace(each, updates=min(each.updates, float(facts.programs) * max(1.0, each.addresses or 1.0)))
         if each in contended
         else each
         for each in facts.atomics
     )
-    fixed = replace(facts, atomics=tuple(changed))
+    arguments = {each.argument for each in contended}
+    left = sum(each.updates for each in changed) / sum(each.updates for each in facts.atomics)
+    fixed = replace(
+        facts,
+        atomics=changed,
+        accesses=tuple(
+            replace(each, sectors=each.sectors * left, requests=each.requests * left)
+            if each.operation == "atomic" and each.argument in arguments
+            else each
+            for each in facts.accesses
+        ),
+    )
     return PerformanceFinding(
         Cause.ATOMICS, worst.line, text, {"updates of each address": worst.updates_per_address}, fixed
     )

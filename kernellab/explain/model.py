@@ -389,8 +389,18 @@ def needed_bytes_in_flight(facts: Facts) -> float:
 
 _LOWER, _UPPER = 0.5, 2.0  # of the model's gain: the spread of measured gains in `benchmarks.planted`
 _MOST_GAIN = 1000.0
-_BOTTLENECK = 0.3  # of the slowest unit's time; a change that saves more is about that unit
-_ROUNDED = 0.95  # of a unit's modelled time, which a measured launch may take at least
+_BOTTLENECK = 0.3  # of a slow unit's time; a change that saves more is about that unit
+_SLOW = 0.7  # of the slowest unit's time, from which a unit may be the slowest in truth
+_ROUNDED = 0.85  # of a unit's modelled time, which a measured launch may take at least
+
+
+def _is_about_slowest(now: Times, then: Times) -> bool:
+    """Whether a change saves much of a unit that is, or may be, the slowest."""
+    after = then.units
+    return any(
+        seconds >= _SLOW * now.longest and seconds - after[unit] > _BOTTLENECK * seconds
+        for unit, seconds in now.units.items()
+    )
 
 
 def gain_of(facts: Facts, fixed: Facts, *, is_understated: bool = False) -> tuple[float, float]:
@@ -408,7 +418,7 @@ def gain_of(facts: Facts, fixed: Facts, *, is_understated: bool = False) -> tupl
     lowered = {term for term, seconds in now.terms.items() if then.terms[term] < seconds}
     if facts.time_s is not None:
         after = then.total
-        if is_understated or now.longest - then.longest > _BOTTLENECK * now.longest:
+        if is_understated or _is_about_slowest(now, then):
             lowered.add(Bottleneck.LATENCY)  # which holds the time that no unit explains
         else:
             least = max(least, facts.time_s - now.total + now.without_terms(lowered).total)

@@ -13,7 +13,7 @@ from kernellab.explain.facts import AccessFacts, Facts
 from kernellab.explain.model import Bottleneck, leaves_idle, needed_bytes_in_flight, roofline_seconds, times_of
 
 MOSTLY_OVERHEAD = 2 / 3
-ROUNDED = 0.95  # of the time that a unit is shown with, which it may take at least in a measured launch
+ROUNDED = 0.85  # of the time that a unit is shown with, which it may take at least in a measured launch
 NO_HELP = "a larger grid would hardly be faster"
 Figures = Mapping[str, float]
 

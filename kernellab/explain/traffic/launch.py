@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -24,7 +23,7 @@ from kernellab.explain.traffic.machine_code import combined_atomics, differences
 from kernellab.explain.traffic.memory import StaleRead
 from kernellab.explain.traffic.parameters import SCRATCH, PtxLaunch, bind_arguments, runtime_arguments
 from kernellab.explain.traffic.pointers import pointer_loads
-from kernellab.explain.traffic.relevance import Relevance, relevance_of
+from kernellab.explain.traffic.relevance import Relevance, relevance_of, skipped_blocks
 from kernellab.explain.traffic.result import DESCRIPTOR, ArgumentTraffic, LineRuns, Traffic, TrafficRow, UnknownTraffic
 from kernellab.ir.effects import REACHED
 from kernellab.ir.graph import Location, calls_of, place_of
@@ -330,24 +329,20 @@ def _traffic_row(key: _Key, accesses: Sequence[CountedAccess], trace: Trace) -> 
 
 
 def _line_runs(trace: Trace) -> tuple[LineRuns, ...]:
-    """Return how often the warps of a launch run the instructions of each line."""
-    executed: dict[Location, float] = {}
-    static = Counter(each.location for each in trace.launch.kernel.instructions)
-    runs = trace.all_runs or trace.runs
-    for each in trace.launch.kernel.instructions:
-        executed[each.location] = executed.get(each.location, 0.0) + float(runs.warps[each.block])
+    """Return how often the warps of a launch run the instructions of each line, as far as they were followed."""
+    kernel, runs = trace.launch.kernel, trace.all_runs or trace.runs
+    skipped = skipped_blocks(kernel, trace.relevance)
+    counts: dict[Location, list[float]] = {}
+    for each in kernel.instructions:
+        if each.block not in skipped:
+            counts.setdefault(each.location, []).append(float(runs.warps[each.block]))
     scale = trace.total / trace.programs if trace.programs else 1.0
-    places = ((place_of(location), location) for location in static)
-    return tuple(
-        LineRuns(
-            place.line,
-            place.file,
-            tuple((each.file, each.line) for each in calls_of(place)),
-            static[location],
-            executed[location] * scale,
-        )
-        for place, location in places
-    )
+    lines = []
+    for location, executed in counts.items():
+        place = place_of(location)
+        calls = tuple((call.file, call.line) for call in calls_of(place))
+        lines.append(LineRuns(place.line, place.file, calls, len(executed), sum(executed) * scale))
+    return tuple(lines)
 
 
 def _traffic_by_argument(trace: Trace) -> tuple[ArgumentTraffic, ...]:

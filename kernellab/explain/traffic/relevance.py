@@ -255,6 +255,13 @@ class _Slice:
                 self._add_branch(branch)
 
 
+def skipped_blocks(kernel: PtxKernel, relevance: Relevance) -> frozenset[int]:
+    """Return the blocks of irrelevant branches and loops, which are skipped; how often they run is unknown."""
+    following = successors_by_block(kernel)
+    inside = (blocks_after(following, block, join) for block, join in relevance.skipped.items())
+    return frozenset().union(*inside)
+
+
 def controlling_positions(kernel: PtxKernel, skipped: frozenset[int]) -> frozenset[int]:
     """Return the positions of the instructions that decide branches, without those at the end of ``skipped`` blocks."""
     instructions = tuple(kernel.instructions)

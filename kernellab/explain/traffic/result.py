@@ -83,7 +83,10 @@ class ArgumentTraffic:
 
 @dataclass(frozen=True, slots=True)
 class LineRuns:
-    """How often a source line runs: its PTX ``instructions``, and how many of them all warps execute together."""
+    """How often a source line runs: its PTX ``instructions``, and how many of them all warps execute together.
+
+    Instructions that decide no traffic, in branches and loops of their own, are left out: they are not followed.
+    """
 
     line: int | None
     file: str | None
