@@ -389,7 +389,7 @@ def needed_bytes_in_flight(facts: Facts) -> float:
 
 _LOWER, _UPPER = 0.5, 2.0  # of the model's gain: the spread of measured gains in `benchmarks.planted`
 _MOST_GAIN = 1000.0
-_BOTTLENECK = 0.3  # of a slow unit's time; a change that saves more is about that unit
+_BOTTLENECK = 0.25  # of a slow unit's time; a change that saves more is about that unit
 _SLOW = 0.7  # of the slowest unit's time, from which a unit may be the slowest in truth
 _ROUNDED = 0.85  # of a unit's modelled time, which a measured launch may take at least
 

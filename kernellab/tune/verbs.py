@@ -15,6 +15,7 @@ from kernellab.launch.recording import LaunchRecord, Recorder
 from kernellab.launch.run import Run
 from kernellab.launch.runtime import Runtime
 from kernellab.registry import Session, grid_text, recorded_version, remember
+from kernellab.store.columns import Status
 from kernellab.target import device_name, parse_target
 from kernellab.timing.launches import Bench, Implementation, Launches, set_to_zero
 from kernellab.timing.provenance import can_time, device_here, device_of
@@ -122,8 +123,12 @@ def _with_proposal(tuning: Tuning, proposed: ProposedSpace) -> Tuning:
 
 
 def _record_winner(session: Session, launches: Launches, tuning: Tuning, *, launches_it: bool) -> None:
-    """Record the launch of the winner, and launch it; of a trial, if it was neither timed nor is launched."""
-    row, config = tuning.rows[tuning.winner or 0], tuning.best
+    """Record the launch of the winner, and launch it; of a trial, if it was neither timed nor is launched.
+
+    A prediction decides nothing that is kept: of configs that were only predicted, the first that fits is recorded.
+    """
+    index = _first_fitting(tuning) if tuning.is_predicted else tuning.winner or 0
+    row, config = tuning.rows[index], tuning.configs[index]
     launch = launches.of(row.config, config)
     if launches_it:
         # it is remembered with its time
@@ -147,6 +152,13 @@ def _record_winner(session: Session, launches: Launches, tuning: Tuning, *, laun
         variant.function[launches.grid](*launches.args, **variant.meta)
     is_launch = launches_it or row.time_ms is not None
     remember(session.kernels, launches.kernel, record, by="launch" if is_launch else "run")
+
+
+def _first_fitting(tuning: Tuning) -> int:
+    """Return the first config of a predicted tuning that can run; of those that agree with a reference, if any do."""
+    checked = tuning.rows[tuning.winner or 0].checked
+    fitting = (i for i, row in enumerate(tuning.rows) if row.status is Status.NOT_TIMED and row.checked == checked)
+    return next(fitting, tuning.winner or 0)
 
 
 def remote_tuning(

@@ -147,3 +147,15 @@ def test_a_point_that_a_panel_keeps_has_no_time(lab: kernellab.Lab) -> None:
     (row,) = lab.kernels.store.history.measurements()
     assert row.measurement.time_ms is None
     assert not set(PREDICTED_COLUMNS) & row.measurement.details.keys()
+
+
+def test_an_export_without_a_launch_has_the_first_config_and_not_the_predicted_one(
+    lab: kernellab.Lab, tmp_path: Path
+) -> None:
+    order = [CONFIGS[1], CONFIGS[0], CONFIGS[2]]
+    predicted = lab.tune(scale, grid, X, OUT, N, configs=order)
+    assert predicted.winner != 0
+    lab.export("scale", tmp_path / "scale.py")
+    assert (
+        '"BLOCK": 64' in (tmp_path / "scale.py").read_text(encoding="utf-8").partition("META = ")[2].partition("}")[0]
+    )
