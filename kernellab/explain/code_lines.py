@@ -74,8 +74,8 @@ def _machine_lines(
 ) -> tuple[Mapping[Line, Counter[str]], Mapping[Line, WarpWait], Mapping[Line, int]]:
     """Return the machine instructions, waits and spilled bytes of each line.
 
-    Of a line in a loop, only the loop with most of it counts: the main one, where ptxas unrolled it and added others for
-    the remaining rounds.
+    Of a line in a loop, only the loop with most of it counts: the main one, where ptxas unrolled it and added others
+    for the remaining rounds.
     """
     graph = compiled.graph
     looped = {line_of(graph, each) for each in graph.operations if loop_of(graph, each) is not None}

@@ -18,7 +18,7 @@ def inline_calls(graph: Graph) -> Graph:
     """Return a graph of the kernel alone, with the operations of its helpers in the places of their calls."""
     copy = _Copy(graph)
     region = copy.region(graph.kernel.region, None)
-    kernel = replace(graph.kernel, region=region, arguments=copy.mapped(graph.kernel.arguments))
+    kernel = replace(graph.kernel, region=region, arguments=copy.copies_of(graph.kernel.arguments))
     kept = copy.functions_called()
     return Graph(
         (kernel, *kept),
@@ -45,7 +45,7 @@ class _Copy:
     depth: int = 0
     _called: dict[str, None] = field(default_factory=dict)
 
-    def mapped(self, values: Iterable[int]) -> tuple[int, ...]:
+    def copies_of(self, values: Iterable[int]) -> tuple[int, ...]:
         """Return the values of the new graph for those of the old one."""
         return tuple(self.names[value] for value in values)
 
@@ -56,7 +56,7 @@ class _Copy:
             name = list(self._called)[len(copied)]
             function = next(each for each in self.graph.functions if each.name == name)
             region = self.region(function.region, None)
-            copied.append(replace(function, region=region, arguments=self.mapped(function.arguments)))
+            copied.append(replace(function, region=region, arguments=self.copies_of(function.arguments)))
         return copied
 
     def region(self, index: int, owner: int | None) -> int:
@@ -100,7 +100,7 @@ class _Copy:
     def _inline(self, helper: Function, call: Operation, target: int, inside: list[int]) -> None:
         """Copy the body of a helper into the place of a call, whose results are what it returns."""
         body = self.graph.regions[helper.region].blocks[0]
-        passed = self.mapped(call.operands)
+        passed = self.copies_of(call.operands)
         self.names.update(zip(helper.arguments, passed, strict=True))
         *_, end = (self.graph.operations[index] for index in self.graph.blocks[body].operations)
         self.depth += 1
@@ -108,7 +108,7 @@ class _Copy:
         self.depth -= 1
         inside.pop()  # the return, which is the last operation
         self.operations.pop()
-        self.names.update(zip(call.results, self.mapped(end.operands), strict=True))
+        self.names.update(zip(call.results, self.copies_of(end.operands), strict=True))
 
     def _operation(self, operation: Operation, block: int, blocks: dict[int, int]) -> int:
         place = len(self.operations)
@@ -117,7 +117,7 @@ class _Copy:
         self.operations[place] = replace(
             operation,
             index=place,
-            operands=self.mapped(operation.operands),
+            operands=self.copies_of(operation.operands),
             results=results,
             regions=tuple(self.region(region, place) for region in operation.regions),
             successors=tuple(blocks[each] for each in operation.successors),

@@ -94,19 +94,19 @@ class Differences:
     @cached_property
     def changed(self) -> frozenset[int]:
         """The values that derive from a constant that differs, or from the rounds of a loop that it bounds."""
-        return self.facts.reached(self.constants)
+        return self.facts.values_from(self.constants)
 
     @cached_property
     def scaled(self) -> frozenset[int]:
         """The values that are computed with a constant that differs."""
-        return self.facts.reached(self.constants, counted=False)
+        return self.facts.values_from(self.constants, counted=False)
 
     @property
     def computes_data(self) -> bool:
         """Whether the kernel computes data with the value, which then is more than a number of indices."""
         facts = self.facts
         indices = [block.index for block in self.blocks if block.index is not None]
-        counted = facts.reached([*indices, *facts.counters]) | facts.from_any_program
+        counted = facts.values_from([*indices, *facts.counters]) | facts.from_any_program
         same_grid = facts.grid == self.second.facts.grid
         counts = frozenset[int]() if same_grid else facts.from_grid - facts.from_any_program - counted
         for a, b in self.pairs:

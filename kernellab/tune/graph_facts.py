@@ -46,25 +46,25 @@ class GraphFacts:
         """The dataflow of the graph."""
         return Uses(self.graph)
 
-    def named(self, *names: str) -> list[Operation]:
+    def operations_named(self, *names: str) -> list[Operation]:
         """Return the operations of some names."""
         return [operation for operation in self.graph.operations if operation.name in names]
 
     @cached_property
     def loops(self) -> list[Operation]:
         """The ``scf.for`` operations."""
-        return self.named("scf.for")
+        return self.operations_named("scf.for")
 
     @cached_property
     def accesses(self) -> list[Operation]:
         """The operations that touch memory."""
-        return self.named(*MEMORY)
+        return self.operations_named(*MEMORY)
 
     def counter(self, loop: Operation) -> int:
         """Return the value that counts the rounds of an ``scf.for``."""
         return self.graph.bodies(loop)[0].arguments[0]
 
-    def reached(
+    def values_from(
         self,
         values: Iterable[int],
         *,
@@ -97,16 +97,16 @@ class GraphFacts:
     @cached_property
     def carried(self) -> frozenset[int]:
         """The values that loops carry from round to round."""
-        blocks = [block for loop in self.named(*LOOPS) for block in self.graph.bodies(loop)]
+        blocks = [block for loop in self.operations_named(*LOOPS) for block in self.graph.bodies(loop)]
         return frozenset(value for block in blocks for value in block.arguments) - self.counters
 
     @cached_property
     def from_programs(self) -> Mapping[int, frozenset[int]]:
         """The values that derive from the id of the program, by axis of the grid."""
         ids: dict[int, list[int]] = {}
-        for operation in self.named("tt.get_program_id"):
+        for operation in self.operations_named("tt.get_program_id"):
             ids.setdefault(axis_of(operation), []).append(operation.results[0])
-        return {axis: self.reached(values) for axis, values in sorted(ids.items())}
+        return {axis: self.values_from(values) for axis, values in sorted(ids.items())}
 
     @cached_property
     def from_any_program(self) -> frozenset[int]:
@@ -116,8 +116,8 @@ class GraphFacts:
     @cached_property
     def from_grid(self) -> frozenset[int]:
         """The values that derive from the ids or from the number of the programs."""
-        counts = [operation.results[0] for operation in self.named("tt.get_num_programs")]
-        return self.from_any_program | self.reached(counts)
+        counts = [operation.results[0] for operation in self.operations_named("tt.get_num_programs")]
+        return self.from_any_program | self.values_from(counts)
 
     def index_chain(self, value: int) -> frozenset[int]:
         """Return the values that are ``value`` plus something, in any shape."""
@@ -223,7 +223,7 @@ class GraphFacts:
 
     @cached_property
     def _from_counters(self) -> frozenset[int]:
-        return self.reached(self.counters)
+        return self.values_from(self.counters)
 
     @cached_property
     def entering_scalars(self) -> list[int]:
@@ -261,7 +261,7 @@ class GraphFacts:
         return [
             name
             for argument, name in pairs
-            if type(self.arguments.get(name)) is int and value in self.reached([argument])
+            if type(self.arguments.get(name)) is int and value in self.values_from([argument])
         ]
 
     def is_inside(self, operation: Operation, loop: Operation) -> bool:

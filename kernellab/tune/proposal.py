@@ -119,8 +119,8 @@ def kind_of(facts: GraphFacts, roles: Sequence[Role]) -> KernelKind:
     names = {operation.name for operation in facts.graph.operations}
     has_loop = any(role.kind is RoleKind.LOOP for role in roles)
     if names & DOTS:
-        dots = facts.named(*DOTS)
-        after = facts.reached([value for dot in dots for value in dot.results], carried=False)
+        dots = facts.operations_named(*DOTS)
+        after = facts.values_from([value for dot in dots for value in dot.results], carried=False)
         chained = any(after & {*dot.operands[:2]} for dot in dots)
         return KernelKind.ATTENTION if chained else KernelKind.PRODUCT
     if "tt.scan" in names:
@@ -155,17 +155,19 @@ class Proposal:
         """Return the space that is proposed."""
         kind = kind_of(self.facts, self.roles)
         launched = self._launched
-        generated = [self._completed(config, kind in _OF_PRODUCTS) for config in self._generated(kind)]
+        generated = [
+            self._with_launched_values(config, kind in _OF_PRODUCTS) for config in self._generator_configs(kind)
+        ]
         generated = [config for config in generated if self._is_allowed(config)]
         if kind in _OF_PRODUCTS:
-            first = _distinct([launched, *self._near(launched), *self._ordered(launched)])
+            first = _distinct([launched, *self._near(launched), *self._program_orders(launched)])
             possible = _distinct([*first, *generated])
             chosen = [*first, *self._promising(possible[len(first) :])][:MOST_CONFIGS]
         else:
             others = self._with_warps([launched])
             if len(others) < len(_FEW_WARPS) and not generated and self.varies_warps:
                 others = [replace(launched, num_warps=warps) for warps in _FEW_WARPS]
-            around = self._around(generated)
+            around = self._neighbours(generated)
             likely = [config for config in around if self._is_likely(config)]
             possible = _distinct([launched, *others, *generated, *likely, *around])
             chosen = possible[:MOST_CONFIGS]
@@ -184,7 +186,7 @@ class Proposal:
         parameters = tuple((role.name, role.value) for role in varying)
         return Config(parameters, num_warps=self.num_warps, num_stages=self.num_stages)
 
-    def _completed(self, config: Config, varies_stages: bool) -> Config:
+    def _with_launched_values(self, config: Config, varies_stages: bool) -> Config:
         """Return a config with the names of the launched one, and its values where it has none of its own."""
         launched, values = self._launched, config.values
         parameters = tuple((name, values.get(name, value)) for name, value in launched.parameters)
@@ -192,32 +194,32 @@ class Proposal:
         stages = config.num_stages if varies_stages else launched.num_stages
         return replace(launched, parameters=parameters, num_warps=warps, num_stages=stages)
 
-    def _generated(self, kind: KernelKind) -> list[Config]:
+    def _generator_configs(self, kind: KernelKind) -> list[Config]:
         """Return the configs of the generator for a kind, under the names of the kernel's own constexprs."""
         programs, loops = self._of_kind(RoleKind.PROGRAMS), self._of_kind(RoleKind.LOOP)
         if kind in {KernelKind.ELEMENTWISE, KernelKind.REDUCTION} and 1 <= len(programs) <= 3 and not loops:
             configs = workloads.pointwise(*map(_extent, programs), target=self.target)
-            return _renamed(configs, zip(("XBLOCK", "YBLOCK", "ZBLOCK"), programs, strict=False))
+            return _configs_of_roles(configs, zip(("XBLOCK", "YBLOCK", "ZBLOCK"), programs, strict=False))
         if kind in {KernelKind.REDUCTION, KernelKind.SCAN} and len(programs) <= 1 and len(loops) == 1:
             rows = _extent(programs[0]) if programs else self.facts.grid[0]
             configs = workloads.reduction(max(rows, 1), _extent(loops[0]), target=self.target)
-            return _renamed(configs, [*(("XBLOCK", role) for role in programs), ("R0_BLOCK", loops[0])])
+            return _configs_of_roles(configs, [*(("XBLOCK", role) for role in programs), ("R0_BLOCK", loops[0])])
         if kind is KernelKind.PERSISTENT_REDUCTION and len(programs) == 1:
             row = max(self._numel // (programs[0].value if programs[0].in_tensors else 1), 1)
             configs = workloads.persistent_reduction(_extent(programs[0]), row, target=self.target)
-            return _renamed(configs, [("XBLOCK", programs[0])])
+            return _configs_of_roles(configs, [("XBLOCK", programs[0])])
         if kind is KernelKind.PRODUCT and self._blocks:
             return self._products()
         if kind is KernelKind.ATTENTION and len(programs) == len(loops) == 1:
             space = workloads.attention(
                 _extent(programs[0]), _extent(loops[0]), self._width, target=self.target, element_bytes=self._dot_bytes
             )
-            return _renamed(space, [("BLOCK_M", programs[0]), ("BLOCK_N", loops[0])])
+            return _configs_of_roles(space, [("BLOCK_M", programs[0]), ("BLOCK_N", loops[0])])
         return []
 
     def _products(self) -> list[Config]:
         """Return the configs of products: a dimension whose block is fixed has the launched value."""
-        dot = self.facts.named(*DOTS)[0]
+        dot = self.facts.operations_named(*DOTS)[0]
         left, right = (self.facts.graph.values[operand].shape[-2:] for operand in dot.operands[:2])
         tile = {"M": left[0], "N": right[1], "K": left[1]}
         of_dimension = {name: role for role in self._blocks for name in role.dimensions}
@@ -226,7 +228,11 @@ class Proposal:
         others = [name for name in tile if name not in of_dimension]
         fitting = [c for c in space if all(c.values[f"BLOCK_{name}"] == tile[name] for name in others)]
         pairs = [(f"BLOCK_{name}", role) for name, role in of_dimension.items()]
-        return [c for c in _renamed(fitting, pairs, one_value=True) if not {*dict(c.parameters)} - self._block_names]
+        return [
+            c
+            for c in _configs_of_roles(fitting, pairs, one_value=True)
+            if not {*dict(c.parameters)} - self._block_names
+        ]
 
     @property
     def _block_names(self) -> set[str]:
@@ -235,13 +241,13 @@ class Proposal:
     @property
     def _width(self) -> int:
         """The elements of a row of the second operand of the last product: of the values of an attention."""
-        operand = self.facts.named(*DOTS)[-1].operands[1]
+        operand = self.facts.operations_named(*DOTS)[-1].operands[1]
         return self.facts.graph.values[operand].shape[-1]
 
     @property
     def _dot_bytes(self) -> int:
         """The bytes of an element of the widest operand of a product."""
-        operands = {operand for dot in self.facts.named(*DOTS) for operand in dot.operands[:2]}
+        operands = {operand for dot in self.facts.operations_named(*DOTS) for operand in dot.operands[:2]}
         digits = ("".join(filter(str.isdigit, self.facts.graph.values[o].element[:4])) for o in operands)
         return max(max(1, int(bits[:2] or 16) // 8) for bits in digits)
 
@@ -277,7 +283,7 @@ class Proposal:
         low, high = _LIKELY_PER_THREAD
         return low <= self._per_thread(config) <= high
 
-    def _around(self, generated: Sequence[Config]) -> list[Config]:
+    def _neighbours(self, generated: Sequence[Config]) -> list[Config]:
         """Return configs with blocks half to four times as large as others, the nearest first, with all warps."""
         names = [role.name for role in self._blocks]
         known = [self._launched, *generated]
@@ -301,7 +307,7 @@ class Proposal:
         varied = [replace(launched, num_warps=w, num_stages=s) for w, s in product(warps, stages)]
         return [config for config in varied if self._is_allowed(config)]
 
-    def _ordered(self, launched: Config) -> list[Config]:
+    def _program_orders(self, launched: Config) -> list[Config]:
         """Return the launched config with other orders of the programs."""
         return [launched.with_values({name: value}) for name, values in self.orders.items() for value in values]
 
@@ -342,7 +348,9 @@ def _divides(block: int, role: Role) -> bool:
     return (role.extent or role.value) % block == 0 or role.value % block == 0
 
 
-def _renamed(configs: Iterable[Config], names: Iterable[tuple[str, Role]], *, one_value: bool = False) -> list[Config]:
+def _configs_of_roles(
+    configs: Iterable[Config], names: Iterable[tuple[str, Role]], *, one_value: bool = False
+) -> list[Config]:
     """Return configs with the names of roles alone; those that have a block of another name than 1 go.
 
     With ``one_value``, a role that has several of the names has one value for them, or the config goes.

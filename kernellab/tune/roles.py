@@ -141,8 +141,8 @@ class _Comparison(Differences):
         """Whether the block starts at the counter of a loop with steps of its size, or at its size times the round."""
         counter = self.facts.counter(loop)
         if loop.operands[2] in self.changed:
-            return start in self.facts.reached([counter], without=_PARTS)
-        scaled = start in self.scaled and start in self.facts.reached([counter], without=_PARTS)
+            return start in self.facts.values_from([counter], without=_PARTS)
+        scaled = start in self.scaled and start in self.facts.values_from([counter], without=_PARTS)
         return scaled and loop.operands[1] in self.changed
 
     def _advances(self, loop: Operation, index: int) -> bool:
@@ -151,7 +151,7 @@ class _Comparison(Differences):
         if loop.operands[1] not in self.changed:
             return False
         body = facts.graph.bodies(loop)[0]
-        reached = facts.reached([index], without=frozenset(MEMORY), carried=False)
+        reached = facts.values_from([index], without=frozenset(MEMORY), carried=False)
         moved = zip(body.arguments[1:], loop.operands[3:], facts.graph.end(body).operands, strict=True)
         return any(initial in reached and end in self.scaled for argument, initial, end in moved if argument != end)
 
@@ -161,7 +161,7 @@ class _Comparison(Differences):
         partial = [a for a, b in self.pairs if self.combines_block(a, b)]
         results = [result for operation in partial for result in operation.results]
         scans = any(operation.name == "tt.scan" for operation in partial)
-        if scans and not (loops and facts.reached(results, without=memory) & facts.carried):
+        if scans and not (loops and facts.values_from(results, without=memory) & facts.carried):
             raise _Stays("each block is scanned by itself")
         reduces = [operation for operation in partial if operation.name != "tt.scan"]
         if not loops and self._stores(reduces, facts.accesses):
@@ -174,7 +174,7 @@ class _Comparison(Differences):
     def _stores(self, reduces: Sequence[Operation], accesses: Sequence[Operation]) -> bool:
         """Whether one of some accesses stores what an operation gives in the same round of its loop."""
         results = [result for operation in reduces for result in operation.results]
-        stored = self.facts.reached(results, carried=False, without=frozenset(MEMORY))
+        stored = self.facts.values_from(results, carried=False, without=frozenset(MEMORY))
         rows = [(access, MEMORY[access.name]) for access in accesses]
         return any(
             row.access is Access.WRITE and row.value is not None and access.operands[row.value] in stored
@@ -273,9 +273,9 @@ class _Comparison(Differences):
         """Refuse a block whose start says where something else lies, too, such as a factor for each block."""
         facts, memory = self.facts, frozenset(MEMORY)
         counters = map(facts.counter, loops)
-        from_start = facts.reached([*self.own_starts, *counters], counted=False, carried=False, without=memory)
+        from_start = facts.values_from([*self.own_starts, *counters], counted=False, carried=False, without=memory)
         indices = [block.index for block in self.blocks if block.index is not None]
-        from_index = facts.reached(indices, without=memory)
+        from_index = facts.values_from(indices, without=memory)
         if any(access.operands[0] in from_start - from_index for access in facts.accesses):
             raise _Stays("the start of a block says where something else lies, too")
 
@@ -313,7 +313,7 @@ class _Comparison(Differences):
         facts = self.facts
         if block.index is None:
             return True
-        free = facts.reached([block.index], without=CLAMPS | frozenset(MEMORY))
+        free = facts.values_from([block.index], without=CLAMPS | frozenset(MEMORY))
         for access in facts.accesses:
             mask = facts.mask(access)
             if access.operands[0] in free and not MEMORY[access.name].clipped and (mask is None or mask not in free):
@@ -325,8 +325,8 @@ class _Comparison(Differences):
         facts = self.facts
         indices = [block.index for block in self.blocks if block.index is not None]
         chains = frozenset[int]().union(*map(facts.index_chain, indices))
-        for operation in facts.named("arith.cmpi"):
-            if not facts.mask_values & facts.reached(operation.results):
+        for operation in facts.operations_named("arith.cmpi"):
+            if not facts.mask_values & facts.values_from(operation.results):
                 continue
             for index, other in (operation.operands, operation.operands[::-1]):
                 if index in chains and other not in chains and (size := self._size(other)) is not None:
@@ -372,8 +372,8 @@ class _Comparison(Differences):
         if ours is None or theirs is None or not np.array_equal(ours, theirs):
             raise _Stays("with another value the programs do not cover the same elements")
         facts, memory = self.facts, frozenset(MEMORY)
-        results = facts.reached(loop.results, without=memory)
-        starts = facts.reached(loop.operands[:2], counted=False, without=memory)
+        results = facts.values_from(loop.results, without=memory)
+        starts = facts.values_from(loop.operands[:2], counted=False, without=memory)
         for access in facts.accesses:
             row = MEMORY[access.name]
             if row.access is Access.WRITE and row.value is not None and access.operands[row.value] in results:

@@ -87,7 +87,8 @@ def test_spawned_processes_compile(lab: kernellab.Lab) -> None:
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:
         tuning = lab.tune(scale, (3,), X, OUT, 300, configs=configs(64, 128), executor=executor)
     assert list(tuning.frame.status) == ["not_timed", "not_timed"]
-    assert tuning.best is not None and tuning.is_predicted
+    assert tuning.best is not None
+    assert tuning.is_predicted
 
 
 class Dropping(Answering):
