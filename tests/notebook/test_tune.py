@@ -62,7 +62,7 @@ def test_a_launched_kernel_without_configs_is_tuned_by_its_name_alone(notebook: 
     tuning = notebook.names["tuning"]
     assert tuning.rows[0].config.text == "BLOCK=128, num_warps=2, num_stages=3"
     assert sum(row.predicted_ms is not None for row in tuning.rows) == 4
-    assert tuning.notes[0].startswith("Proposed for an elementwise kernel: BLOCK 128 to 512, num_warps 1 to ")
+    assert tuning.notes[0].startswith("Proposed for an elementwise kernel: BLOCK 64 to 512, num_warps 1 to ")
     assert tuning.provenance["proposed"] == "elementwise"
     assert tuning.notes[0] in tuning._repr_mimebundle_()["text/plain"]
     assert notebook.names["out"].tolist() == [1.0] * 300
