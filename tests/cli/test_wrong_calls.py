@@ -107,7 +107,6 @@ WORDS = {
     ("tune", "add.py", "--space", "BLOCK=32,,64"): "--space BLOCK=32,,64: a value is missing",
     ("tune", "add.py", "--space", "BLOCK=32", "--space", "BLOCK=64"): "--space names BLOCK twice",
     ("run", "add.py", "--size", "n=1", "--size", "n=2"): "--size names n twice",
-    ("tune", "add.py"): "--space BLOCK=64,128",
     (
         "run",
         "add.py",
