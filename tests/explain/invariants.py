@@ -57,7 +57,10 @@ def lowered_terms(why: Explanation, finding: PerformanceFinding) -> set[Bottlene
     """Return the terms that a finding makes smaller; of a measured launch, with the time that no unit explains."""
     now, then = times_of(why.facts), times_of(finding.fixed)
     lowered = {term for term, seconds in now.terms.items() if then.terms[term] < seconds}
-    is_about_slowest = now.longest - then.longest > 0.3 * now.longest
+    is_about_slowest = any(  # or about a unit that may be the slowest
+        seconds >= 0.7 * now.longest and seconds - then.units[unit] > 0.25 * seconds
+        for unit, seconds in now.units.items()
+    )
     if why.facts.time_s is not None and (finding.cause in UNDERSTATED or is_about_slowest):
         lowered.add(Bottleneck.LATENCY)
     return lowered
