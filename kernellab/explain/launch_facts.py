@@ -60,10 +60,10 @@ def facts_of(
         facts = with_traffic(facts, traffic, graph, sizes_of(implementation.kernel_launch.arguments))
     if profile is not None and profile.samples:
         facts = with_profile(facts, profile, graph)
-    return _with_memory_waits(facts)
+    return with_memory_waits(facts)
 
 
-def _with_memory_waits(facts: Facts) -> Facts:
+def with_memory_waits(facts: Facts) -> Facts:
     """Return facts with the waits for loads and atomics that the machine code has."""
     if not facts.lines:
         return facts

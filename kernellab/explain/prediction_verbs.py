@@ -9,7 +9,7 @@ from kernellab.checking.check_launch import updated_by
 from kernellab.explain.devices import device_for, named_device
 from kernellab.explain.explanation import unknown_sentences
 from kernellab.explain.facts import DeviceRates, Facts
-from kernellab.explain.launch_facts import facts_of, sizes_of, static_facts, with_traffic
+from kernellab.explain.launch_facts import facts_of, sizes_of, static_facts, with_memory_waits, with_traffic
 from kernellab.explain.prediction import Prediction, predict_facts
 from kernellab.explain.verbs import compile_call, device_of, has_gpu, traffic_or_reason
 from kernellab.launch.arguments import memory_of
@@ -95,7 +95,7 @@ def quick_prediction(implementation: Implementation, device: DeviceRates) -> Pre
     traffic, why_not = traffic_or_reason(implementation, most_lane_steps=_QUICK_LANE_STEPS, most_rounds=_ROUNDS)
     if traffic is not None:
         facts = with_traffic(facts, traffic, compiled.graph, sizes_of(launch.arguments))
-    return predict_facts(facts, unknown_sentences(facts, why_not))
+    return predict_facts(with_memory_waits(facts), unknown_sentences(facts, why_not))
 
 
 def _executed_instructions(facts: Facts) -> float:
