@@ -41,6 +41,12 @@ def seconds_words(seconds: float) -> str:
     return f"{_three_digits(seconds / scale)} {unit}"
 
 
+def predicted_words(time_ms: float, low_ms: float, high_ms: float) -> str:
+    """Return a predicted time with its interval: ``37 us (28 us to 47 us)``."""
+    time, low, high = (seconds_words(ms / 1e3) for ms in (time_ms, low_ms, high_ms))
+    return f"{time} ({low} to {high})"
+
+
 def _three_digits(number: float) -> str:
     return f"{number:,.0f}" if number >= 99.95 else f"{number:.3g}"
 

@@ -31,7 +31,7 @@ from kernellab.views import data as as_data
 from kernellab.views.bundles import CARDS, bundle_of
 from kernellab.views.elements import html_page
 from kernellab.views.explorers import page_script
-from kernellab.views.figures.diagrams import compiled_dataflow_figure, dataflow_figure, tiles_figure
+from kernellab.views.figures.diagrams import dataflow_figure, tiles_figure
 from kernellab.views.figures.dispatch import cover_figure, dispatch_figure, plane_figure, regret_figure
 from kernellab.views.figures.launches import (
     comparison_figure,
@@ -99,7 +99,7 @@ FIGURES: Mapping[type, Mapping[str, FigureKind]] = {
     Comparison: {"sides": FigureKind(comparison_figure)},
     Effects: {"arguments": FigureKind(effects_figure)},
     Graph: {"dataflow": FigureKind(dataflow_figure)},
-    Compiled: {"occupancy": FigureKind(occupancy_figure), "dataflow": FigureKind(compiled_dataflow_figure)},
+    Compiled: {"occupancy": FigureKind(occupancy_figure), "dataflow": FigureKind(dataflow_figure)},
     Run: {"changed": FigureKind(run_figure)},
     Layouts: {"tiles": FigureKind(tiles_figure)},
 }

@@ -13,7 +13,7 @@ from kernellab.errors import UsageError
 from kernellab.store.columns import Status
 from kernellab.views.cards.benchmark import benchmark_card, ceilings_text, summary
 from kernellab.views.cards.tuning import tuning_card
-from kernellab.views.figures.sweep import has_roofline, main_metric, roofline_figure, sweep_figure, sweep_heat_map
+from kernellab.views.figures.sweep import main_metric, roofline_figure, sweep_figure, sweep_heat_map
 from tests.benchmark.frames import CEILINGS, blocks, dtypes, products, roofed, sweep, untimed
 from tests.tables import every
 from tests.tune.frames import large_tuning, small_tuning
@@ -153,7 +153,6 @@ def test_a_roofline_of_one_kind_of_number_has_its_roof_alone() -> None:
 
 @pytest.mark.parametrize("frame", [small_tuning().frame, sweep().frame, untimed().frame])
 def test_without_ceilings_or_flops_there_is_no_roofline(frame: Any) -> None:
-    assert not has_roofline(frame)
     assert roofline_figure(frame) is None
 
 

@@ -10,11 +10,9 @@ from kernellab.benchmark.comparison import Comparison
 from kernellab.benchmark.result import Benchmark, BenchmarkRow
 from kernellab.benchmark.runner import AGREE
 from kernellab.benchmark.spec import VARIANTS
-from kernellab.errors import KernellabError, RunError, plural
-from kernellab.explain.prediction import Prediction
+from kernellab.errors import RunError, plural
 from kernellab.store.columns import Status
 from kernellab.timing.provenance import Ceilings
-from kernellab.views import elements
 from kernellab.views.blocks import (
     WARNING,
     Block,
@@ -32,7 +30,7 @@ from kernellab.views.blocks import (
 )
 from kernellab.views.cards.diff import diff_html, diff_text
 from kernellab.views.compile_facts import resource_facts
-from kernellab.views.elements import interval, number
+from kernellab.views.elements import interval, number, predicted_words, seconds_words
 from kernellab.views.figures.canvas import figure_block, value_text
 from kernellab.views.figures.sweep import roofline_figure, sweep_figure, sweep_heat_map
 
@@ -92,8 +90,8 @@ def summary(benchmark: Benchmark) -> str:
     """Return one sentence: what was measured, and how it compares."""
     points = len({row.point for row in benchmark.rows if row.implementation == benchmark.implementations[0]})
     peers = [name for name in benchmark.implementations if name != benchmark.kernel]
-    beside = f" vs {', '.join(peers)}" if peers else ""
-    what = f"{benchmark.kernel}: {plural(points, 'point')} of {', '.join(benchmark.swept)}{beside}"
+    versus = f" vs {', '.join(peers)}" if peers else ""
+    what = f"{benchmark.kernel}: {plural(points, 'point')} of {', '.join(benchmark.swept)}{versus}"
     timed = [row for row in benchmark.rows if row.time_ms is not None]
     if not timed:
         is_checked = any(row.status is Status.WRONG or row.reason.endswith(AGREE) for row in benchmark.rows)
@@ -196,7 +194,7 @@ def timing_words(comparison: Comparison) -> str:
     timing = comparison.timing
     if timing is None:
         return f"Not timed: {comparison.why_no_timing}.{_predicted_words(comparison)}"
-    times = f"{elements.seconds_words(timing.left_ms / 1e3)} and {elements.seconds_words(timing.right_ms / 1e3)}"
+    times = f"{seconds_words(timing.left_ms / 1e3)} and {seconds_words(timing.right_ms / 1e3)}"
     bounds = f"ratio {timing.low:.3f} to {timing.high:.3f}, 99 % interval of {timing.rounds} interleaved rounds"
     note = f" Note: {timing.note}." if timing.note else ""
     if timing.verdict == "no difference":
@@ -211,15 +209,9 @@ def _predicted_words(comparison: Comparison) -> str:
         return ""
     left, right = predicted.left, predicted.right
     factor = f"{two} takes {predicted.ratio:.3g}x the time of {one}"
-    times = " vs ".join(map(_predicted_time, (right, left)))
+    times = " vs ".join(predicted_words(side.time_ms, side.low_ms, side.high_ms) for side in (right, left))
     overlap = "; the intervals overlap" if predicted.may_tie else ""
     return f" Predicted for {left.device}: {factor}, {times}{overlap}."
-
-
-def _predicted_time(prediction: Prediction) -> str:
-    ms = (prediction.time_ms, prediction.low_ms, prediction.high_ms)
-    time, low, high = (elements.seconds_words(each / 1e3) for each in ms)
-    return f"{time} ({low} to {high})"
 
 
 def _facts(comparison: Comparison) -> list[tuple[str, str]]:
@@ -244,11 +236,7 @@ def _outcomes(comparison: Comparison) -> Iterator[tuple[str, str]]:
         if failure is None:
             yield "kl-good", f"{name} finished."
         else:
-            grid = ", on a grid that it was never launched with" if _may_be_the_grid(comparison, name, failure) else ""
+            has_new_grid = any(note.startswith(f"{name} was not launched on these sizes") for note in comparison.notes)
+            is_run = has_new_grid and isinstance(failure, RunError)
+            grid = ", on a grid that it was never launched with" if is_run else ""
             yield "kl-warn", f"{name} failed{grid}: {type(failure).__name__}: {failure}"
-
-
-def _may_be_the_grid(comparison: Comparison, name: str, failure: KernellabError) -> bool:
-    """Whether a side failed while it ran, on a grid that its grid function made for these sizes."""
-    made = any(note.startswith(f"{name} was not launched on these sizes") for note in comparison.notes)
-    return made and isinstance(failure, RunError)

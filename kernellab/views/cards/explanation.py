@@ -24,42 +24,34 @@ from kernellab.views.blocks import (
     Heading,
     Message,
     Section,
-    Table,
     TextOnly,
-    html_table,
     notes,
     table_of,
     wrap_lines,
     wrap_text,
 )
-from kernellab.views.elements import dim, grid_words, percent, seconds_words, share_bar
+from kernellab.views.cards.prediction import terms_table
+from kernellab.views.elements import dim, grid_words, percent, seconds_words
 from kernellab.views.explorers import explorer_html, heat_of, reasons_words
 from kernellab.views.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, WHITE, YELLOW
-
-_LEAST_SHOWN = 0.02
 
 
 def explanation_card(explanation: Explanation, *, uid: str = "") -> Card:
     """Return the limit of a launch and its findings; ``uid`` is unique on a page."""
-    profile, samples = explanation.profile, list[Block]()
+    blocks, profile = answer_blocks(explanation), explanation.profile
     if profile is not None and profile.samples:
-        samples = [Fold("Samples", [Drawing(profile_card(profile, uid=f"why {uid}").html)])]
-    return Card(
-        [
-            Section(
-                Heading(explanation.kernel, [explanation.target, explanation.facts.device.name]),
-                [*answer_blocks(explanation), *samples],
-            )
-        ]
-    )
+        blocks.append(Fold("Samples", [Drawing(profile_card(profile, uid=f"why {uid}").html)]))
+    return Card([Section(Heading(explanation.kernel, [explanation.target, explanation.facts.device.name]), blocks)])
 
 
 def answer_blocks(explanation: Explanation) -> list[Block]:
     """Return the summary, the findings, the time of each unit, and what is not known."""
+    terms = {str(unit): seconds for unit, seconds in explanation.times.terms.items()}
+    total_s = max(explanation.facts.time_s or explanation.times.total, 1e-12)
     return [
         Message(explanation.summary),
         *(_finding_block(number, finding, explanation) for number, finding in enumerate(explanation.findings, 1)),
-        Drawing(lambda: _units(explanation)),
+        Drawing(lambda: terms_table(terms, total_s)),
         *(Message(reason, "kl-dim", prefix="note: ") for reason in explanation.unknown),
     ]
 
@@ -102,21 +94,6 @@ def _source(finding: PerformanceFinding, explanation: Explanation) -> str:
     return f"{finding.line}  {text}" if text else ""
 
 
-def _units(explanation: Explanation) -> str:
-    times = explanation.times
-    total = max(explanation.facts.time_s or times.total, 1e-12)
-    units = sorted(times.terms.items(), key=lambda pair: -pair[1])
-    return html_table(
-        (
-            f'<tr><th scope="row">{escape(str(unit))}</th><td>{seconds_words(seconds)}</td>'
-            f"<td>{share_bar(min(1.0, seconds / total))}</td></tr>"
-            for unit, seconds in units
-            if seconds > _LEAST_SHOWN * total
-        ),
-        [f'<th scope="col">{name}</th>' for name in ("unit", "time alone", "of the launch")],
-    )
-
-
 _LINES = 12
 _COLOURS = (ORANGE, BLUE, GREEN, PURPLE, YELLOW, GREY)
 
@@ -129,10 +106,13 @@ def profile_card(profile: Profile, *, uid: str = "") -> Card:
 def profile_blocks(profile: Profile, *, uid: str) -> list[Block]:
     """Return why there are no samples, or the remarks, the stall reasons, the leading lines, and the explorer."""
     blocks: list[Block] = [Message(profile.refused, WARNING)] if profile.refused else []
-    counted = [] if profile.counters is None else [counters_words(profile.counters)]
-    blocks += notes([*counted, *profile.notes])
+    counters = [] if profile.counters is None else [counters_words(profile.counters)]
+    blocks += notes([*counters, *profile.notes])
     if profile.samples:
-        blocks += [Drawing(lambda: _reasons_bar(profile)), TextOnly([reasons_words(profile.reasons)]), _table(profile)]
+        lines = [line for line in profile.lines[:_LINES] if line.samples]
+        tips = [reasons_words(line.reasons) for line in lines]
+        table = table_of(_COLUMNS, lines, tips=tips, left=("line", "main stall", "called from"))
+        blocks += [Drawing(lambda: _reasons_bar(profile)), TextOnly([reasons_words(profile.reasons)]), table]
     compiled, heat = profile.compiled, heat_of(profile)
     if compiled is not None and heat is not None:
         explorer = Drawing(lambda: explorer_html(compiled, opened="sass", uid=f"profile {uid}", heat=heat))
@@ -177,9 +157,3 @@ _COLUMNS: dict[str, Callable[[LineSamples], str]] = {
     "main stall": lambda line: "" if line.main is None else str(line.main),
     "called from": lambda line: calls_text(tuple((short_file(file), number) for file, number in line.calls)),
 }
-
-
-def _table(profile: Profile) -> Table:
-    shown = [line for line in profile.lines[:_LINES] if line.samples]
-    tips = [reasons_words(line.reasons) for line in shown]
-    return table_of(_COLUMNS, shown, tips=tips, left=("line", "main stall", "called from"))

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from html import escape
 
 from kernellab.explain.prediction import Prediction
 from kernellab.views.blocks import Block, Card, Drawing, Heading, Message, Section, html_table, notes
-from kernellab.views.elements import percent, seconds_words, share_bar
+from kernellab.views.elements import percent, predicted_words, seconds_words, share_bar
 
-_LEAST_SHOWN = 0.02  # of the predicted time
+_LEAST_SHOWN = 0.02  # of the time of the launch
 
 
 def prediction_card(prediction: Prediction) -> Card:
     """Return the predicted time of a launch with its terms."""
+    terms, total_s = {name: ms / 1e3 for name, ms in prediction.terms.items()}, prediction.time_ms / 1e3
+    lines = [f"  {name:<20}{seconds_words(seconds):>9}" for name, seconds in _longest_terms(terms, total_s)]
     blocks: list[Block] = [
         Message(prediction_sentence(prediction)),
-        Drawing(lambda: _terms_html(prediction), lambda width: _term_lines(prediction)),
+        Drawing(lambda: terms_table(terms, total_s), lambda width: lines),
         *notes(prediction.unknown),
     ]
     return Card([Section(Heading(prediction.kernel, [prediction.device, prediction.target]), blocks)])
@@ -23,25 +26,21 @@ def prediction_card(prediction: Prediction) -> Card:
 
 def prediction_sentence(prediction: Prediction) -> str:
     """Return ``Predicted 37 us (28 us to 47 us) on H200, limited by DRAM; 80 % of the roofline.``"""
-    low, time, high = (seconds_words(ms / 1e3) for ms in (prediction.low_ms, prediction.time_ms, prediction.high_ms))
+    time = predicted_words(prediction.time_ms, prediction.low_ms, prediction.high_ms)
     share = f"; {percent(prediction.share)} of the roofline"
-    return f"Predicted {time} ({low} to {high}) on {prediction.device}, limited by {prediction.bound}{share}."
+    return f"Predicted {time} on {prediction.device}, limited by {prediction.bound}{share}."
 
 
-def shown_terms(prediction: Prediction) -> list[tuple[str, float]]:
-    """Return the terms that matter, in milliseconds, the longest first."""
-    terms = sorted(prediction.terms.items(), key=lambda term: -term[1])
-    return [(name, ms) for name, ms in terms if ms > _LEAST_SHOWN * prediction.time_ms] or terms[:1]
-
-
-def _term_lines(prediction: Prediction) -> list[str]:
-    return [f"  {name:<20}{seconds_words(ms / 1e3):>9}" for name, ms in shown_terms(prediction)]
-
-
-def _terms_html(prediction: Prediction) -> str:
+def terms_table(terms: Mapping[str, float], total_s: float) -> str:
+    """Return the seconds that each unit would take alone as a table, with its share of the launch."""
     rows = (
-        f'<tr><th scope="row">{escape(name)}</th><td>{seconds_words(ms / 1e3)}</td>'
-        f"<td>{share_bar(min(1.0, ms / prediction.time_ms))}</td></tr>"
-        for name, ms in shown_terms(prediction)
+        f'<tr><th scope="row">{escape(name)}</th><td>{seconds_words(seconds)}</td>'
+        f"<td>{share_bar(min(1.0, seconds / total_s))}</td></tr>"
+        for name, seconds in _longest_terms(terms, total_s)
     )
     return html_table(rows, [f'<th scope="col">{name}</th>' for name in ("unit", "time alone", "of the launch")])
+
+
+def _longest_terms(terms: Mapping[str, float], total_s: float) -> list[tuple[str, float]]:
+    longest = sorted(terms.items(), key=lambda term: -term[1])
+    return [(name, seconds) for name, seconds in longest if seconds > _LEAST_SHOWN * total_s] or longest[:1]

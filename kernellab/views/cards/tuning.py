@@ -31,7 +31,7 @@ from kernellab.views.blocks import (
     notes,
     table_of,
 )
-from kernellab.views.elements import interval, number, seconds_words
+from kernellab.views.elements import interval, number, predicted_words
 from kernellab.views.figures.canvas import figure_block
 from kernellab.views.figures.dispatch import cover_figure, plane_figure, regret_figure
 from kernellab.views.figures.sweep import roofline_figure
@@ -128,13 +128,12 @@ def summary(tuning: Tuning) -> str:
 
 
 def _predicted_summary(tuning: Tuning, row: Row, compiled: str) -> str:
-    """Return what a tuning without a GPU predicts: the first config, its time, how many may be as fast."""
+    """Summarise a tuning without a GPU: the best config by prediction, its time, how many may be as fast."""
     device = tuning.provenance.get("predicted_for") or tuning.provenance.get("target")
-    predicted = (row.predicted_ms, row.predicted_low_ms, row.predicted_high_ms)
-    time, low, high = (seconds_words((ms or 0.0) / 1e3) for ms in predicted)
+    time = predicted_words(row.predicted_ms or 0.0, row.predicted_low_ms or 0.0, row.predicted_high_ms or 0.0)
     ties = f"; {overlap_words(len(tuning.ties))}" if tuning.ties else ""
     checked = "best that agrees with the reference" if row.checked else "best"
-    best = f"{checked} is {row.config.text} at {time} ({low} to {high})"
+    best = f"{checked} is {row.config.text} at {time}"
     return f"{tuning.kernel}: {compiled}, predicted for {device} (no GPU); {best}{ties}"
 
 
@@ -182,13 +181,13 @@ def _failures(tuning: Tuning) -> list[str]:
     failed = [row for row in tuning.rows if row.status not in _FINE]
     if len(failed) <= _MOST_FAILURES:
         return [f"{row.status}: {row.config.text}: {row.reason}" for row in failed]
-    counts = Counter((row.status, row.reason) for row in failed).most_common()
+    counts = Counter((row.status, row.reason) for row in failed).most_common(_MOST_FAILURES)
     first = {(row.status, row.reason): row.config.text for row in reversed(failed)}
     lines = [
         f"{status}: {plural(count, 'config')}, the first {first[status, reason]}: {reason}"
-        for (status, reason), count in counts[:_MOST_FAILURES]
+        for (status, reason), count in counts
     ]
-    rest = sum(count for _, count in counts[_MOST_FAILURES:])
+    rest = len(failed) - sum(count for _, count in counts)
     return [*lines, f"... and {rest} more that failed"] if rest else lines
 
 

@@ -19,7 +19,7 @@ _SECTORS_AT_MOST = 64
 _ROW_HEIGHTS_PX = ((8, 13), (16, 11), (32, 7), (64, 5))
 _LABEL_PX = 11
 _PART_PX = 2
-_WELL, _POORLY = 7 / 8, 3 / 8  # shares of a sector from which it counts as used, and below which as wasted
+WELL_USED_SHARE, WASTED_SHARE = 7 / 8, 3 / 8  # of a sector: from the first on it is good, below the second bad
 _TOUCHED = {1: ("kl-map-read", "reads"), 2: ("kl-map-write", "writes"), 3: ("kl-map-both", "reads and writes")}
 
 
@@ -36,7 +36,7 @@ def touched_bytes(example: WarpExample) -> dict[int, frozenset[int]]:
 
 def waste_class(share: float) -> str:
     """Return the class that colours what uses a share of what it moves, from 0 to 1."""
-    return "kl-well" if share >= _WELL else "kl-poor" if share < _POORLY else "kl-half"
+    return "kl-well" if share >= WELL_USED_SHARE else "kl-poor" if share < WASTED_SHARE else "kl-half"
 
 
 def warp_map(example: WarpExample, title: str) -> str:

@@ -34,7 +34,9 @@ _THEMES = minify("""
 }
 """)
 _SENTENCE = 100  # characters of a line of `sentences_figure`
-LINE_INCHES = 0.17  # of text below the axes
+LINE_CHARACTERS = 118  # of a line of text below the axes
+LINE_INCHES = 0.17
+BAR_INCHES = 0.27
 MARKERS = ("o", "s", "^", "D", "v", "P")
 
 
@@ -117,6 +119,13 @@ def add_legend(place: Axes | Figure, theme: Theme, **options: Any) -> None:
     """Add a legend to axes or to a figure, in the colours of the figure; ``options`` are those of matplotlib."""
     legend = place.legend(**{"fontsize": 7.5, "labelcolor": theme.text, **options})
     legend.get_frame().set(facecolor=theme.background, edgecolor=theme.faint)
+
+
+def name_bars(axes: Axes, names: Sequence[str], **font: Any) -> None:
+    """Name horizontal bars, the first on top; ``font`` are options of matplotlib."""
+    axes.grid(visible=False, axis="y")
+    axes.set_yticks(range(len(names)), list(names), **font)
+    axes.set_ylim(len(names) - 0.4, -0.6)
 
 
 def write_beside(axes: Axes, at: float, row: float, words: str, theme: Theme) -> None:

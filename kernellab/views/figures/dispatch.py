@@ -109,13 +109,8 @@ def regret_figure(dispatch: Dispatch, *, dark: bool = False) -> Figure | None:
     use_logarithm(axes, "x", theme)
     if max(work) > _MANY * min(work):
         axes.xaxis.set_minor_formatter("")
-    label(
-        axes,
-        theme,
-        x=" x ".join(dispatch.rule.names),
-        y="x the best",
-        title=f"loss of the rule{_predicted_words(dispatch)}",
-    )
+    title = f"loss of the rule{_predicted_words(dispatch)}"
+    label(axes, theme, x=" x ".join(dispatch.rule.names), y="x the best", title=title)
     add_legend(axes, theme)
     return figure
 
@@ -171,10 +166,10 @@ def _draw_plane(
     colours_of: dict[str, Any] = {"cmap": ListedColormap(colours), "vmin": -0.5, "vmax": len(colours) - 0.5}
     axes.pcolormesh(*(grid[across], grid[down], picked), **colours_of, alpha=0.35, shading="nearest", rasterized=True)
     places = {config: place for place, config in enumerate(dispatch.rule.configs)}
-    for each in timed:
-        place = None if each.best is None else places.get(each.best)
+    for case in timed:
+        place = None if case.best is None else places.get(case.best)
         colour = theme.background if place is None else _colour(theme, place)
-        axes.scatter(each.sizes[across], each.sizes[down], s=34, color=colour, edgecolors=theme.text, linewidths=0.8)
+        axes.scatter(case.sizes[across], case.sizes[down], s=34, color=colour, edgecolors=theme.text, linewidths=0.8)
     use_logarithm(axes, "x", theme)
     use_logarithm(axes, "y", theme)
 
@@ -182,9 +177,8 @@ def _draw_plane(
 def _cheapest(rule: Rule, sizes: Mapping[str, Any]) -> NDArray[np.int64]:
     """Vectorise `Rule.cheapest` over arrays of sizes; a loop takes seconds."""
     times_ms = [cost.time_ms(rule.terms, sizes, rule.multiprocessors) for cost in rule.costs]
-    found: NDArray[np.int64] = np.argmin(np.stack(np.broadcast_arrays(*times_ms)), axis=0)
-    shape = np.broadcast_shapes(*(np.shape(value) for value in sizes.values()))
-    return np.broadcast_to(found, shape)
+    cheapest: NDArray[np.int64] = np.argmin(np.stack(np.broadcast_arrays(*times_ms)), axis=0)
+    return np.broadcast_to(cheapest, np.broadcast_shapes(*(np.shape(value) for value in sizes.values())))
 
 
 def _colour(theme: Theme, place: int) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import linecache
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from kernellab.benchmark.comparison import Comparison
 from kernellab.checking.comparison import Check
 from kernellab.compile.types import Compiled
 from kernellab.errors import plural
+from kernellab.explain.causes import PerformanceFinding
 from kernellab.explain.explanation import Explanation
 from kernellab.explain.model import roofline_seconds
 from kernellab.explain.prediction import Prediction
@@ -19,9 +20,12 @@ from kernellab.target import block_bounds, limits_of
 from kernellab.views.compile_facts import needs_of, resource_facts
 from kernellab.views.elements import grid_words, percent, seconds_words, shorten
 from kernellab.views.figures.canvas import (
+    BAR_INCHES,
+    LINE_CHARACTERS,
     LINE_INCHES,
     add_legend,
     label,
+    name_bars,
     sentences_figure,
     single_axes,
     theme_of,
@@ -34,8 +38,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_LINE = 118  # characters of a line of text below the axes
-_ROW_INCHES = 0.27
 _MOST_LINES = 16
 _MOST_STALLS = 5
 _LEAST_SHOWN = 0.01
@@ -45,21 +47,20 @@ def occupancy_figure(compiled: Compiled, *, dark: bool = False) -> Figure:
     """Draw how many blocks each resource lets an SM hold; the smallest number limits occupancy."""
     theme, resources, limits = theme_of(dark), compiled.resources, limits_of(compiled.target)
     facts = [fact for fact in resource_facts(compiled) if fact.name != "occupancy"]
-    needs = [shorten("; ".join(f"{fact.name} {fact.value} {fact.detail}".strip() for fact in facts), _LINE)]
+    needs = [shorten("; ".join(f"{fact.name} {fact.value} {fact.detail}".strip() for fact in facts), LINE_CHARACTERS)]
     if limits is None or resources.registers is None or not resources.fits:
         why = resources.why_not or "the limits of this target are not known"
         return sentences_figure(f"{compiled.kernel} for {compiled.target}: no occupancy, {why}", needs, theme)
     bounds = block_bounds(limits, needs_of(resources))
     least = min(bounds.values())
     end = 2.5 * max(least, 2)
-    figure, axes = single_axes(8.0, 0.9 + _ROW_INCHES * len(bounds) + LINE_INCHES * len(needs), theme)
+    figure, axes = single_axes(8.0, 0.9 + BAR_INCHES * len(bounds) + LINE_INCHES * len(needs), theme)
     for place, blocks in enumerate(bounds.values()):
         axes.barh(place, min(blocks, end), height=0.6, color=theme.failed if blocks == least else theme.tied)
         write_beside(axes, min(blocks, end), place, f"{blocks}", theme)
     axes.axvline(least, color=theme.failed, linewidth=1, linestyle="--")
-    axes.grid(visible=False, axis="y")
-    axes.set_yticks(range(len(bounds)), list(bounds))
-    axes.set(xlim=(0, 1.1 * end), ylim=(len(bounds) - 0.4, -0.6))
+    name_bars(axes, list(bounds))
+    axes.set_xlim(0, 1.1 * end)
     share = "" if resources.occupancy is None else f"occupancy {percent(resources.occupancy)}"
     limiter = f", limited by {resources.limiter}" if resources.limiter and (resources.occupancy or 0) < 1 else ""
     title = f"{compiled.kernel} for {compiled.target}: {share}{limiter}"
@@ -75,26 +76,16 @@ def explanation_figure(explanation: Explanation, *, dark: bool = False) -> Figur
     """
     theme, facts, times = theme_of(dark), explanation.facts, explanation.times
     is_measured, total_s, floor_s = facts.time_s is not None, times.total, roofline_seconds(facts, times)
-    units = sorted(times.terms.items(), key=lambda pair: -pair[1])
-    units = [(unit, seconds) for unit, seconds in units if seconds > _LEAST_SHOWN * total_s] or units[:1]
     lines = [
-        shorten(f"{place}. {finding.cause}{_at_line(finding.line)}: {_speedup(finding.gain)}", _LINE)
-        for place, finding in enumerate(explanation.findings, 1)
+        shorten(_finding_line(place, finding), LINE_CHARACTERS) for place, finding in enumerate(explanation.findings, 1)
     ] or ["No suggestion."]
-    figure, axes = single_axes(8.0, 1.25 + _ROW_INCHES * len(units) + LINE_INCHES * len(lines), theme)
-    for place, (unit, seconds) in enumerate(units):
-        axes.barh(place, seconds * 1e6, height=0.62, color=theme.failed if unit is times.largest else theme.tied)
-        write_beside(axes, seconds * 1e6, place, seconds_words(seconds), theme)
+    title = f"{explanation.kernel} on {facts.device.name}: limited by {explanation.bound}"
+    figure, axes = _units_axes(title, times.terms, total_s, theme, LINE_INCHES * len(lines))
     took = f"{'measured' if is_measured else 'estimated'} {seconds_words(total_s)}"
     axes.axvline(total_s * 1e6, color=theme.text, linewidth=1.4, label=took)
     bound = f"roofline bound {seconds_words(floor_s)}"
     axes.axvline(floor_s * 1e6, color=theme.winner, linewidth=1.4, linestyle="--", label=bound)
-    axes.grid(visible=False, axis="y")
-    axes.set_yticks(range(len(units)), [str(unit) for unit, _ in units])
-    longest = max(total_s, floor_s, units[0][1]) * 1e6
-    axes.set(xlim=(0, 1.15 * longest), ylim=(len(units) - 0.4, -0.6))
-    title = f"{explanation.kernel} on {facts.device.name}: limited by {explanation.bound}"
-    label(axes, theme, x="us that each unit would take alone", title=title)
+    axes.set_xlim(0, 1.15 * max(total_s, floor_s, *times.terms.values()) * 1e6)
     add_legend(figure, theme, loc="outside upper right", ncols=2)
     write_below(figure, lines, theme.text)
     return figure
@@ -103,32 +94,38 @@ def explanation_figure(explanation: Explanation, *, dark: bool = False) -> Figur
 def prediction_figure(prediction: Prediction, *, dark: bool = False) -> Figure:
     """Draw the predicted time with its interval, and the time that each unit would take alone."""
     theme = theme_of(dark)
-    units = [(name, ms) for name, ms in prediction.terms.items() if ms > _LEAST_SHOWN * prediction.time_ms]
-    units.sort(key=lambda term: -term[1])
-    figure, axes = single_axes(8.0, 1.25 + _ROW_INCHES * len(units), theme)
-    for place, (_, ms) in enumerate(units):
-        axes.barh(place, ms * 1e3, height=0.62, color=theme.tied if place else theme.failed)
-        write_beside(axes, ms * 1e3, place, seconds_words(ms / 1e3), theme)
+    title = f"{prediction.kernel}: predicted for {prediction.device}, limited by {prediction.bound}"
+    terms = {name: ms / 1e3 for name, ms in prediction.terms.items()}
+    figure, axes = _units_axes(title, terms, prediction.time_ms / 1e3, theme)
     interval = f"{seconds_words(prediction.low_ms / 1e3)} to {seconds_words(prediction.high_ms / 1e3)}"
     axes.axvspan(prediction.low_ms * 1e3, prediction.high_ms * 1e3, color=theme.faint, alpha=0.5, label=interval)
     predicted = f"predicted {seconds_words(prediction.time_ms / 1e3)}"
     axes.axvline(prediction.time_ms * 1e3, color=theme.text, linewidth=1.4, label=predicted)
-    axes.grid(visible=False, axis="y")
-    axes.set_yticks(range(len(units)), [name for name, _ in units])
-    axes.set(xlim=(0, 1.05 * prediction.high_ms * 1e3), ylim=(len(units) - 0.4, -0.6))
-    title = f"{prediction.kernel}: predicted for {prediction.device}, limited by {prediction.bound}"
-    label(axes, theme, x="us that each unit would take alone", title=title)
+    axes.set_xlim(0, 1.05 * prediction.high_ms * 1e3)
     add_legend(figure, theme, loc="outside upper right", ncols=2)
     return figure
 
 
-def _at_line(line: int | None) -> str:
-    return "" if line is None else f", line {line}"
+def _units_axes(
+    title: str, terms: Mapping[Any, float], total_s: float, theme: Theme, more_inches: float = 0.0
+) -> tuple[Figure, Axes]:
+    """Draw the seconds that each unit would take alone as bars, the longest first and in its own colour."""
+    units = sorted(terms.items(), key=lambda term: -term[1])
+    units = [(unit, seconds) for unit, seconds in units if seconds > _LEAST_SHOWN * total_s] or units[:1]
+    figure, axes = single_axes(8.0, 1.25 + BAR_INCHES * len(units) + more_inches, theme)
+    for place, (_, seconds) in enumerate(units):
+        axes.barh(place, seconds * 1e6, height=0.62, color=theme.tied if place else theme.failed)
+        write_beside(axes, seconds * 1e6, place, seconds_words(seconds), theme)
+    name_bars(axes, [str(unit) for unit, _ in units])
+    label(axes, theme, x="us that each unit would take alone", title=title)
+    return figure, axes
 
 
-def _speedup(gain: tuple[float, float]) -> str:
-    low, high = gain
-    return f"estimated speedup {f'up to {high:.3g}' if low < 1.01 else f'{low:.3g} to {high:.3g}'}"
+def _finding_line(place: int, finding: PerformanceFinding) -> str:
+    line = "" if finding.line is None else f", line {finding.line}"
+    low, high = finding.gain
+    speedup = f"up to {high:.3g}" if low < 1.01 else f"{low:.3g} to {high:.3g}"
+    return f"{place}. {finding.cause}{line}: estimated speedup {speedup}"
 
 
 def profile_figure(profile: Profile, *, dark: bool = False) -> Figure:
@@ -137,16 +134,14 @@ def profile_figure(profile: Profile, *, dark: bool = False) -> Figure:
     where = profile.device or profile.target
     title = f"{profile.kernel}: samples by source line ({where}, grid {grid_words(profile.grid)})"
     if not profile.samples:
-        said = [profile.refused or "The launch was not sampled.", *profile.notes]
-        return sentences_figure(title, [shorten(line, 3 * _LINE) for line in said], theme)
+        reasons = [profile.refused or "The launch was not sampled.", *profile.notes]
+        return sentences_figure(title, [shorten(line, 3 * LINE_CHARACTERS) for line in reasons], theme)
     lines = [line for line in profile.lines if line.samples][:_MOST_LINES]
     stalls = list(profile.reasons)[:_MOST_STALLS]
-    notes = [shorten(note, _LINE) for note in profile.notes]
-    figure, axes = single_axes(8.6, 1.3 + _ROW_INCHES * len(lines) + LINE_INCHES * len(notes), theme)
+    notes = [shorten(note, LINE_CHARACTERS) for note in profile.notes]
+    figure, axes = single_axes(8.6, 1.3 + BAR_INCHES * len(lines) + LINE_INCHES * len(notes), theme)
     _draw_stalls(axes, profile, lines, stalls, theme)
-    axes.grid(visible=False, axis="y")
-    axes.set_yticks(range(len(lines)), [_line_name(line) for line in lines], family="monospace")
-    axes.set_ylim(len(lines) - 0.4, -0.6)
+    name_bars(axes, [_line_name(line) for line in lines], family="monospace")
     axes.set_xlim(0, 115 * max(line.share.high for line in lines))
     counted = f"{profile.samples:,} samples of {plural(profile.launches, 'launch')}"
     label(axes, theme, x=f"% of {counted}, with 99 % interval", title=title)
@@ -159,16 +154,11 @@ def _draw_stalls(
     axes: Axes, profile: Profile, lines: Sequence[LineSamples], stalls: Sequence[Stall], theme: Theme
 ) -> None:
     left = [0.0] * len(lines)
-    total = profile.samples
-    for number, name in enumerate([*map(str, stalls), "all other states"]):
-        counts = [
-            line.reasons.get(stalls[number], 0)
-            if number < len(stalls)
-            else sum(count for stall, count in line.reasons.items() if stall not in stalls)
-            for line in lines
-        ]
-        widths = [100 * count / total for count in counts]
-        colour = theme.series[number] if number < len(stalls) else theme.other
+    others = [sum(count for stall, count in line.reasons.items() if stall not in stalls) for line in lines]
+    series = [(str(stall), [line.reasons.get(stall, 0) for line in lines]) for stall in stalls]
+    colours = [*theme.series[: len(stalls)], theme.other]
+    for (name, counts), colour in zip([*series, ("all other states", others)], colours, strict=True):
+        widths = [100 * count / profile.samples for count in counts]
         if any(widths):
             axes.barh(range(len(lines)), widths, left=left, height=0.62, color=colour, label=name)
         left = [start + width for start, width in zip(left, widths, strict=True)]
@@ -188,7 +178,7 @@ def comparison_figure(comparison: Comparison, *, dark: bool = False) -> Figure:
     theme = theme_of(dark)
     one, two = comparison.names
     pairs = _number_pairs(comparison)
-    lines = [shorten(line, _LINE) for line in _outcome_lines(comparison)]
+    lines = [shorten(line, LINE_CHARACTERS) for line in _outcome_lines(comparison)]
     title = f"{shorten(one, 48)} vs {shorten(two, 48)}"
     if not pairs:
         return sentences_figure(title, lines, theme)

@@ -20,9 +20,13 @@ from kernellab.views.elements import (
     size_words,
     unknown_words,
 )
+from kernellab.views.figures.access_maps import WASTED_SHARE, WELL_USED_SHARE
 from kernellab.views.figures.canvas import (
+    BAR_INCHES,
+    LINE_CHARACTERS,
     LINE_INCHES,
     label,
+    name_bars,
     sentences_figure,
     single_axes,
     stacked_axes,
@@ -37,23 +41,19 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_LINE = 118  # characters of a line of text below the axes
 _MOST_ROWS = 24
 _MOST_FINDINGS = 6
 _ACCESS_COLOURS = {Access.READ: READ, Access.WRITE: WRITE, Access.ATOMIC: ATOMIC}
-_ROW_INCHES = 0.27
-_WELL, _POORLY = 7 / 8, 3 / 8  # shares of useful bytes, as in the maps of a traffic card
 
 
 def effects_figure(effects: Effects, *, dark: bool = False) -> Figure:
     """Draw a table: a row per argument, with the source lines that read it, write it or update it atomically."""
     theme = theme_of(dark)
     names = list(dict.fromkeys((*effects.arguments, *(site.argument for site in effects.sites))))
-    unknown = [shorten(f"unknown: {unknown_words(effect)}", _LINE) for effect in effects.unknown]
+    unknown = [shorten(f"unknown: {unknown_words(effect)}", LINE_CHARACTERS) for effect in effects.unknown]
     if not names:
         return sentences_figure("Memory effects", unknown or ["The kernel accesses no memory."], theme)
-    height = 0.75 + _ROW_INCHES * (len(names) + 1) + LINE_INCHES * len(unknown)
-    figure, axes = single_axes(8.0, height, theme)
+    figure, axes = single_axes(8.0, 0.75 + BAR_INCHES * (len(names) + 1) + LINE_INCHES * len(unknown), theme)
     _draw_cells(axes, {name: access_lines(effects, name) for name in names}, theme, is_known=not unknown)
     label(axes, theme, title="Memory effects: arguments by source line")
     write_below(figure, unknown, theme.failed)
@@ -90,14 +90,14 @@ def traffic_figure(traffic: Traffic, *, dark: bool = False) -> Figure:
     Shared memory has a bar of wavefronts, those without bank conflicts solid.
     """
     theme = theme_of(dark)
-    unknown = [shorten(f"unknown: {reason}", _LINE) for reason in traffic.unknown]
+    unknown = [shorten(f"unknown: {reason}", LINE_CHARACTERS) for reason in traffic.unknown]
     global_rows = [row for row in traffic.rows if row.space == "global" and row.bytes]
     shared_rows = [row for row in traffic.rows if row.space == "shared" and row.wavefronts]
     title = f"{traffic.kernel}: memory traffic ({traffic.target}, grid {grid_words(traffic.grid)})"
     if not global_rows and not shared_rows:
         return sentences_figure(title, unknown or ["The launch accesses no memory."], theme)
     parts = [rows for rows in (_largest(global_rows, "bytes"), _largest(shared_rows, "wavefronts")) if rows]
-    heights = [0.75 + _ROW_INCHES * len(rows) for rows in parts]
+    heights = [0.75 + BAR_INCHES * len(rows) for rows in parts]
     figure, panels = stacked_axes(8.0, heights, theme, 0.2 + LINE_INCHES * len(unknown))
     for axes, rows in zip(panels, parts, strict=True):
         if rows[0].space == "global":
@@ -115,26 +115,18 @@ def _largest(rows: Sequence[TrafficRow], by: str) -> list[TrafficRow]:
     return [row for row in rows if row in kept]
 
 
-def _access_name(row: TrafficRow) -> str:
-    place = "" if row.line is None else f"line {row.line}  "
-    return shorten(f"{place}{row.operation} {row.argument or 'shared memory'}", 40)
-
-
 def _draw_bytes(axes: Axes, rows: Sequence[TrafficRow], traffic: Traffic, theme: Theme) -> None:
-    scale, unit = next((pair for pair in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")) if _most(rows) >= pair[0]), (1, "B"))
+    most = max(row.bytes for row in rows)
+    scale, unit = next((pair for pair in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")) if most >= pair[0]), (1, "B"))
     for place, row in enumerate(rows):
         share = min(1.0, row.bytes_used / row.bytes)
-        colour = GOOD if share >= _WELL else BAD if share < _POORLY else WARNING
+        colour = GOOD if share >= WELL_USED_SHARE else BAD if share < WASTED_SHARE else WARNING
         axes.barh(place, row.bytes / scale, height=0.62, color=colour, alpha=0.3)
         axes.barh(place, min(row.bytes_used, row.bytes) / scale, height=0.62, color=colour)
         words = f"{size_words(row.bytes)}, {percent(share)} useful"
         write_beside(axes, row.bytes / scale, place, words, theme)
     sample = "" if traffic.share == 1 else f" (extrapolated from {percent(traffic.share)} of the grid)"
     _name_rows(axes, rows, f"{unit} transferred, the useful part solid{sample}", theme)
-
-
-def _most(rows: Sequence[TrafficRow]) -> int:
-    return max(row.bytes for row in rows)
 
 
 def _draw_wavefronts(axes: Axes, rows: Sequence[TrafficRow], theme: Theme) -> None:
@@ -148,9 +140,9 @@ def _draw_wavefronts(axes: Axes, rows: Sequence[TrafficRow], theme: Theme) -> No
 
 
 def _name_rows(axes: Axes, rows: Sequence[TrafficRow], words: str, theme: Theme) -> None:
-    axes.grid(visible=False, axis="y")
-    axes.set_yticks(range(len(rows)), [_access_name(row) for row in rows])
-    axes.set_ylim(len(rows) - 0.4, -0.6)
+    places = ["" if row.line is None else f"line {row.line}  " for row in rows]
+    accesses = [f"{row.operation} {row.argument or 'shared memory'}" for row in rows]
+    name_bars(axes, [shorten(place + access, 40) for place, access in zip(places, accesses, strict=True)])
     axes.set_xlim(0, 1.45 * axes.get_xlim()[1])
     label(axes, theme, x=words)
 
@@ -160,19 +152,18 @@ def run_figure(run: Run, *, dark: bool = False) -> Figure:
     theme = theme_of(dark)
     where = "CPU interpreter" if run.where == "interpreter" else "GPU"
     title = f"{run.kernel}: elements changed ({where}, grid {grid_words(run.grid)}, {seconds_words(run.seconds)})"
-    lines = [shorten(f"{each.severity}: {finding_words(each)}", _LINE) for each in run.findings[:_MOST_FINDINGS]]
+    findings = [f"{finding.severity}: {finding_words(finding)}" for finding in run.findings[:_MOST_FINDINGS]]
+    lines = [shorten(finding, LINE_CHARACTERS) for finding in findings]
     rest = len(run.findings) - _MOST_FINDINGS
     lines += [f"... and {plural(rest, 'more finding')} in .findings"] if rest > 0 else []
     if not run.changed:
         return sentences_figure(title, lines or ["Which elements changed was not recorded."], theme)
-    figure, axes = single_axes(8.0, 0.85 + _ROW_INCHES * len(run.changed) + LINE_INCHES * len(lines), theme)
-    most = max(*run.changed.values(), 1)
+    figure, axes = single_axes(8.0, 0.85 + BAR_INCHES * len(run.changed) + LINE_INCHES * len(lines), theme)
     for place, count in enumerate(run.changed.values()):
         axes.barh(place, count, height=0.6, color=WRITE)
         write_beside(axes, count, place, f"{count:,}" if count else "none", theme)
-    axes.grid(visible=False, axis="y")
-    axes.set_yticks(range(len(run.changed)), [shorten(name, 40) for name in run.changed])
-    axes.set(xlim=(0, 1.2 * most), ylim=(len(run.changed) - 0.4, -0.6))
+    name_bars(axes, [shorten(name, 40) for name in run.changed])
+    axes.set_xlim(0, 1.2 * max(*run.changed.values(), 1))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}" if value == int(value) else "")
     label(axes, theme, x="elements", title=title)
     write_below(figure, lines, theme.failed)

@@ -18,6 +18,7 @@ from kernellab.views.figures.canvas import (
     add_legend,
     device_words,
     label,
+    name_bars,
     new_axes,
     new_figure,
     scale_times,
@@ -43,9 +44,8 @@ _MOST_BARS = 40
 _FARTHEST = 4.0
 
 
-def main_metric(frame: pandas.DataFrame) -> Metric:
-    """Return the metric of a sweep: TFLOP/s where dots are counted, else GB/s, else ms."""
-    timed = _timed_rows(frame)
+def main_metric(timed: pandas.DataFrame) -> Metric:
+    """Return the metric of the timed rows of a sweep: TFLOP/s where dots are counted, else GB/s, else ms."""
     if timed["tflops"].notna().any():
         return "tflops"
     return "gbps" if timed["gbps"].notna().any() else "time_ms"
@@ -77,7 +77,7 @@ def sweep_figure(frame: pandas.DataFrame, *, metric: Metric | None = None, dark:
     if metric is not None and metric not in METRICS:
         raise UsageError(choice_message("metric", metric, METRICS))
     timed = _timed_rows(frame)
-    metric = metric or main_metric(frame)
+    metric = metric or main_metric(timed)
     if timed.empty or timed[metric].isna().all():
         return None
     theme = theme_of(dark)
@@ -97,7 +97,9 @@ def sweep_figure(frame: pandas.DataFrame, *, metric: Metric | None = None, dark:
         axes = new_axes(figure, theme, (rows, columns, place + 1))
         _draw_sweep(axes, frame, group, across, metric, theme)
         if names:
-            axes.set_title(_values_label(names, values), color=theme.text, fontsize=8.5)
+            pairs = zip(names, values if isinstance(values, tuple) else (values,), strict=True)
+            title = shorten(", ".join(f"{name}={value_text(value)}" for name, value in pairs), 48)
+            axes.set_title(title, color=theme.text, fontsize=8.5)
         is_lowest, is_leftmost = place >= len(panels) - columns, place % columns == 0
         label(axes, theme, x=across if is_lowest else "", y=_UNITS[metric] if is_leftmost else "")
     limits = [limit for axes in figure.axes for limit in axes.get_ylim()]
@@ -199,12 +201,8 @@ def _draw_ceiling(axes: Axes, frame: pandas.DataFrame, group: pandas.DataFrame, 
         axes.axhline(level, color=theme.other, linestyle="--", linewidth=1)
         text = f"{name} {level:,.0f} {_UNITS[metric]}" if metric != "speedup" else f"{name} = 1"
         at, side = (0.99, "right") if metric == "speedup" else (0.01, "left")
-        place: dict[str, Any] = {
-            "xycoords": axes.get_yaxis_transform(),
-            "xytext": (0, -2),
-            "textcoords": "offset points",
-        }
-        axes.annotate(text, (at, level), **place, color=theme.other, fontsize=7, ha=side, va="top")
+        place: dict[str, Any] = {"xytext": (0, -2), "textcoords": "offset points", "ha": side, "va": "top"}
+        axes.annotate(text, (at, level), xycoords=axes.get_yaxis_transform(), **place, color=theme.other, fontsize=7)
 
 
 def _bars(frame: pandas.DataFrame, timed: pandas.DataFrame, metric: Metric, theme: Theme) -> Figure:
@@ -216,8 +214,7 @@ def _bars(frame: pandas.DataFrame, timed: pandas.DataFrame, metric: Metric, them
     names = list(frame.attrs["implementations"])
     low, high = _bounds(shown, metric)
     for place, (index, row) in enumerate(shown.iterrows()):
-        number = names.index(row["implementation"])
-        colour = theme.series[number % len(theme.series)]
+        colour, _ = series_style(theme, names.index(row["implementation"]))
         axes.barh(place, row[metric], height=0.66, color=colour, alpha=0.85)
         axes.plot([low[index], high[index]], [place, place], color=theme.text, linewidth=1.2)
         axes.text(high[index], place, f"  {row[metric]:.4g}", color=theme.text, fontsize=7, va="center")
@@ -225,26 +222,20 @@ def _bars(frame: pandas.DataFrame, timed: pandas.DataFrame, metric: Metric, them
         [str(row["implementation"]), *(text for name in frame.attrs["swept"] if (text := value_text(row[name])) != "-")]
         for _, row in shown.iterrows()
     ]
-    axes.set_yticks(range(len(shown)), [shorten(" ".join(words), 60) for words in names_of])
-    axes.set_ylim(len(shown) - 0.4, -0.6)
+    name_bars(axes, [shorten(" ".join(words), 60) for words in names_of])
     axes.set_xlim(0, high.max() * 1.12)
     left_out = f", {len(shown)} of {len(timed)} rows" if len(shown) < len(timed) else ""
     label(axes, theme, x=_UNITS[metric], title=_title(frame, metric) + left_out)
     return figure
 
 
-def _values_label(names: Sequence[str], values: Any) -> str:
-    given = values if isinstance(values, tuple) else (values,)
-    return shorten(", ".join(f"{name}={value_text(value)}" for name, value in zip(names, given, strict=True)), 48)
-
-
 def _legend(figure: Figure, theme: Theme) -> None:
-    found: dict[str, Any] = {}
+    handles_of: dict[str, Any] = {}
     for axes in figure.axes:
-        handles, labels = axes.get_legend_handles_labels()
-        found.update({label: handle for handle, label in zip(handles, labels, strict=True) if label not in found})
-    place = {"loc": "outside lower center", "ncols": min(len(found), 5), "fontsize": 8}
-    add_legend(figure, theme, handles=list(found.values()), labels=list(found), **place)
+        for handle, name in zip(*axes.get_legend_handles_labels(), strict=True):
+            handles_of.setdefault(name, handle)
+    place = {"loc": "outside lower center", "ncols": min(len(handles_of), 5), "fontsize": 8}
+    add_legend(figure, theme, handles=list(handles_of.values()), labels=list(handles_of), **place)
 
 
 def _title(frame: pandas.DataFrame, metric: Metric) -> str:
@@ -256,16 +247,12 @@ _MOST_ROOFS = 4
 _SAME = 1.25
 
 
-def has_roofline(frame: pandas.DataFrame) -> bool:
-    """Return whether the ceilings are known, and bytes and flops of some row."""
-    return frame.attrs.get("ceilings") is not None and not _points(frame).empty
-
-
 def roofline_figure(frame: pandas.DataFrame, *, dark: bool = False) -> Figure | None:
     """Return the rows of a frame by flops per byte and TFLOP/s, the fastest marked; None where that is not known."""
-    if not has_roofline(frame):
+    ceilings = frame.attrs.get("ceilings")
+    if ceilings is None or (points := _points(frame)).empty:
         return None
-    theme, ceilings, points = theme_of(dark), frame.attrs["ceilings"], _points(frame)
+    theme = theme_of(dark)
     figure, axes = single_axes(6.4, 3.9, theme)
     roofs = _roofs(ceilings, points)
     ridges = [1000 * rate / ceilings["memory_gbps"] for rate in roofs.values()] or [1000 / ceilings["memory_gbps"]]

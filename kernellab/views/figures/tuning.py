@@ -15,10 +15,12 @@ from kernellab.errors import UsageError, plural
 from kernellab.store.columns import UNMEASURED, Status
 from kernellab.views.elements import bytes_words, shorten
 from kernellab.views.figures.canvas import (
+    LINE_CHARACTERS,
     LINE_INCHES,
     add_legend,
     device_words,
     label,
+    name_bars,
     new_axes,
     new_figure,
     scale_times,
@@ -43,7 +45,6 @@ _MOST_UNTIMED = 24
 _MOST_FAILURES = 6
 _MOST_TICKS = 24
 _MOST_CELLS = 144
-_LINE = 118  # characters of a failure
 
 
 def timings_figure(frame: pandas.DataFrame, *, dark: bool = False) -> Figure:
@@ -168,11 +169,9 @@ def _draw_lines(axes: Axes, frame: pandas.DataFrame, timed: pandas.DataFrame, th
         axes.plot([row["low_ms"], row["high_ms"]], [place, place], color=look["color"], linewidth=2.2, alpha=0.6)
         axes.plot([row["time_ms"]], [place], **look, markersize=5)
     _add_differs_legend(axes, timed, theme)
-    axes.set_yticks(range(len(timed)), [config_text(row, names) for _, row in timed.iterrows()])
+    name_bars(axes, [config_text(row, names) for _, row in timed.iterrows()])
     for tick, index in zip(axes.get_yticklabels(), timed.index, strict=True):
         tick.set_color(theme.winner if index == frame.attrs.get("winner") else theme.text)
-    axes.set_ylim(len(timed) - 0.4, -0.6)
-    axes.grid(visible=False, axis="y")
     label(axes, theme, x=_PREDICTED_TIMES if predicted else "ms, median with 99 % interval, cold L2")
     scale_times(axes, "x", timed["high_ms" if predicted else "time_ms"], theme)
 
@@ -196,10 +195,10 @@ def resources_figure(frame: pandas.DataFrame, *, dark: bool = False) -> Figure:
     axes.grid(visible=False)
     axes.vlines([25, 50, 75, 100], *(-0.6, len(shown) - 0.4), color=theme.faint, linewidth=0.6, zorder=0)
     axes.barh(range(len(shown)), 100 * shown["occupancy"].fillna(0.0), height=0.6, color=theme.tied)
-    axes.set_yticks(range(len(shown)), [shorten(config_text(row, names), 56) for _, row in shown.iterrows()])
+    name_bars(axes, [shorten(config_text(row, names), 56) for _, row in shown.iterrows()])
     for place, (_, row) in enumerate(shown.iterrows()):
-        axes.text(103, place, _needs(row), color=theme.text, fontsize=7, va="center")
-    axes.set(xlim=(0, 200), ylim=(len(shown) - 0.4, -0.6))  # half of the width for the text
+        axes.text(103, place, _needs_words(row), color=theme.text, fontsize=7, va="center")
+    axes.set_xlim(0, 200)  # half of the width for the text
     axes.set_xticks([0, 25, 50, 75, 100])
     part = f"; the first {len(shown)} of {len(compiled)}" if len(shown) < len(compiled) else ""
     label(axes, theme, title=title)
@@ -208,8 +207,8 @@ def resources_figure(frame: pandas.DataFrame, *, dark: bool = False) -> Figure:
     return figure
 
 
-def _needs(row: Any) -> str:
-    """Return what a config needs, without what it does not: ``40 registers, 32 KiB shared memory``."""
+def _needs_words(row: Any) -> str:
+    """Return the registers, shared memory and spills of a config: ``40 registers, 32 KiB shared memory``."""
     needs = [f"{row['registers']:,} registers"]
     if value_text(row["shared_bytes"]) not in ("-", "0"):
         needs.append(f"{bytes_words(int(row['shared_bytes']))} shared memory")
@@ -224,15 +223,16 @@ def _draw_curve(axes: Axes, frame: pandas.DataFrame, timed: pandas.DataFrame, th
     axes.vlines(places, timed["low_ms"], timed["high_ms"], color=colours, alpha=0.5, linewidth=1)
     axes.scatter(places, timed["time_ms"], marker=".", color=colours, s=9)
     _add_differs_legend(axes, timed, theme)
-    names = varying(frame)
-    for index in _marked_labels(frame):
-        row = timed.loc[index]
-        axes.plot(row["rank"], row["time_ms"], **_look(frame, index, theme), markersize=6)
     winner = frame.attrs.get("winner")
+    marked = Status.NOT_TIMED if is_predicted(frame) else Status.OK
+    for index in (*frame.attrs.get("tied", ()), winner):  # the winner last, so that it is on top
+        if index in frame.index and frame.loc[index, "status"] == marked:
+            row = timed.loc[index]
+            axes.plot(row["rank"], row["time_ms"], **_look(frame, index, theme), markersize=6)
     if winner in timed.index:
         row = timed.loc[winner]
         first = "first by prediction" if is_predicted(frame) else "best"
-        text = f"{first}: {config_text(row, names)}, {row['time_ms']:.4g} ms"
+        text = f"{first}: {config_text(row, varying(frame))}, {row['time_ms']:.4g} ms"
         axes.text(0.02, 0.92, text, transform=axes.transAxes, color=theme.winner, fontsize=8.5)
     use_logarithm(axes, "y", theme)
     label(axes, theme, x="rank", y="predicted ms" if is_predicted(frame) else "ms")
@@ -240,8 +240,8 @@ def _draw_curve(axes: Axes, frame: pandas.DataFrame, timed: pandas.DataFrame, th
 
 def _draw_parameter(axes: Axes, frame: pandas.DataFrame, timed: pandas.DataFrame, name: str, theme: Theme) -> None:
     values = sorted(timed[name].dropna().unique(), key=lambda value: (isinstance(value, str), value))
-    places = {value_text(value): place for place, value in enumerate(values)}
-    at = timed[name].map(lambda value: places.get(value_text(value), -1)).astype(float)
+    places = {value_text(value): float(place) for place, value in enumerate(values)}
+    at = timed[name].map(lambda value: places.get(value_text(value), -1.0))
     spread = [0.16 * ((i * 7) % 11 / 5 - 1) for i in range(len(timed))]  # beside each other, the same way every time
     axes.plot(at + spread, timed["time_ms"], ".", color=theme.other, markersize=4, alpha=0.7)
     best = timed["time_ms"].groupby(at).min()
@@ -258,14 +258,12 @@ def _draw_parameter(axes: Axes, frame: pandas.DataFrame, timed: pandas.DataFrame
 
 def _title(frame: pandas.DataFrame, timed: int) -> str:
     attrs = frame.attrs
-    ties = len(attrs.get("tied", ()))
-    tied = f", {ties} tied" if ties else ""
-    configs = plural(len(frame), "config")
+    kernel, ties = attrs.get("kernel", "kernel"), len(attrs.get("tied", ()))
     if is_predicted(frame):
         overlap = f"; {overlap_words(ties)}" if ties else ""
-        device = attrs.get("predicted_for") or attrs.get("target", "")
-        return f"{attrs.get('kernel', 'kernel')}: predicted for {device}{overlap}"
-    return f"{attrs.get('kernel', 'kernel')}: {timed} of {configs} timed{tied} ({device_words(attrs)})"
+        return f"{kernel}: predicted for {attrs.get('predicted_for') or attrs.get('target', '')}{overlap}"
+    tied = f", {ties} tied" if ties else ""
+    return f"{kernel}: {timed} of {plural(len(frame), 'config')} timed{tied} ({device_words(attrs)})"
 
 
 def overlap_words(count: int) -> str:
@@ -280,19 +278,13 @@ def failure_lines(frame: pandas.DataFrame) -> list[str]:
         failed = failed[~failed["status"].isin([*UNMEASURED])]
     if len(failed) <= _MOST_FAILURES:
         names = varying(frame)
-        return [shorten(f"{r['status']}  {config_text(r, names)}: {r['reason']}", _LINE) for _, r in failed.iterrows()]
-    lines = []
-    for status, group in failed.groupby("status"):
-        reason = group["reason"].value_counts().index[0]
-        lines.append(shorten(f"{status}  {plural(len(group), 'config')}, most often: {reason}", _LINE))
-    return lines
-
-
-def _marked_labels(frame: pandas.DataFrame) -> list[Any]:
-    """Return the labels of the winner and its ties, the winner last, so that it is on top."""
-    labels = [*frame.attrs.get("tied", ()), frame.attrs.get("winner")]
-    marked = {Status.NOT_TIMED} if is_predicted(frame) else {Status.OK}
-    return [label for label in labels if label in frame.index and frame.loc[label, "status"] in marked]
+        lines = [f"{row['status']}  {config_text(row, names)}: {row['reason']}" for _, row in failed.iterrows()]
+    else:
+        lines = [
+            f"{status}  {plural(len(group), 'config')}, most often: {group['reason'].value_counts().index[0]}"
+            for status, group in failed.groupby("status")
+        ]
+    return [shorten(line, LINE_CHARACTERS) for line in lines]
 
 
 def _look(frame: pandas.DataFrame, label: Any, theme: Theme) -> dict[str, Any]:
@@ -324,14 +316,14 @@ def agreement_figure(frame: pandas.DataFrame, *, dark: bool = False) -> Figure |
     The band of a group that holds more than half of the configs is marked: the winner is in it. How the outputs of two
     groups differ is said below.
     """
-    found = frame.attrs.get("agreement")
-    if not found or not found["disagrees"]:
+    agreement = frame.attrs.get("agreement")
+    if not agreement or not agreement["disagrees"]:
         return None
     theme = theme_of(dark)
-    bands, names = _bands(frame, found), _pair_lines(found)
+    bands, names = _bands(frame, agreement), _pair_lines(agreement)
     figure, axes = single_axes(8.0, 1.1 + 0.42 * len(bands) + LINE_INCHES * len(names), theme)
     for place, (_, labels) in enumerate(bands):
-        is_majority = place == 0 and found["majority"] == 0
+        is_majority = place == 0 and agreement["majority"] == 0
         axes.axhspan(place - 0.4, place + 0.4, color=theme.winner if is_majority else theme.faint, alpha=0.22)
         for config, row in frame.loc[labels].iterrows():
             colour = theme.differs if row["status"] == Status.DIFFERS else theme.other
@@ -342,16 +334,16 @@ def agreement_figure(frame: pandas.DataFrame, *, dark: bool = False) -> Figure |
     axes.set_yticks(range(len(bands)), [text for text, _ in bands])
     axes.set_ylim(len(bands) - 0.45, -0.55)
     scale_times(axes, "x", frame.loc[[row for _, labels in bands for row in labels], "time_ms"], theme)
-    most = "the marked group is" if found["majority"] == 0 else "no group is"
+    most = "the marked group is" if agreement["majority"] == 0 else "no group is"
     title = f"configs by equal outputs; {most} more than half of all"
     label(axes, theme, x="ms, median with cold L2", title=title)
     write_below(figure, names, theme.text)
     return figure
 
 
-def _bands(frame: pandas.DataFrame, found: Mapping[str, Any]) -> list[tuple[str, list[Any]]]:
+def _bands(frame: pandas.DataFrame, agreement: Mapping[str, Any]) -> list[tuple[str, list[Any]]]:
     """Return the text and the labels of each band: the largest groups, the other ones, what was not compared."""
-    groups, names = found["groups"], varying(frame)
+    groups, names = agreement["groups"], varying(frame)
     bands = []
     for letter, labels in zip(ascii_uppercase, groups[:_MOST_BANDS], strict=False):
         rows = frame.loc[labels]
@@ -361,17 +353,17 @@ def _bands(frame: pandas.DataFrame, found: Mapping[str, Any]) -> list[tuple[str,
     rest = groups[_MOST_BANDS:]
     if rest:
         bands.append((plural(len(rest), "other group"), [row for labels in rest for row in labels]))
-    if found["not_compared"]:
-        bands.append(("not compared", found["not_compared"]))
+    if agreement["not_compared"]:
+        bands.append(("not compared", agreement["not_compared"]))
     return bands
 
 
-def _pair_lines(found: Mapping[str, Any]) -> list[str]:
+def _pair_lines(agreement: Mapping[str, Any]) -> list[str]:
     """Return the differences of each pair of groups, a line each, the largest group first."""
     lines = []
-    for pair in found["pairs"]:
+    for pair in agreement["pairs"]:
         first, second = (ascii_uppercase[place] for place in pair["groups"])
-        how = "; ".join(OutputDifference(**each).text for each in pair["differences"])
+        how = "; ".join(OutputDifference(**difference).text for difference in pair["differences"])
         lines.append(shorten(f"{first} and {second}: {how}", _DIFFERENCE_LINE))
     rest = len(lines) - _MOST_PAIRS
     more = f'... and {plural(rest, "other pair")} in .frame.attrs["agreement"]'
