@@ -162,7 +162,7 @@ def _planned_bytes(program: Program) -> tuple[int, int, int]:
     """Return the peaks of a program, of its functional form, and of that where the changed inputs are donated."""
     functional, tape = program.functionalise(), program.tape
     changed = [tape.values[index].name for index in tape.mutated_inputs]
-    return program.plan.peak_bytes, functional.plan.peak_bytes, functional.planned(changed).peak_bytes
+    return program.plan.peak_bytes, functional.plan.peak_bytes, functional.plan_with(changed).peak_bytes
 
 
 def _peak_on_gpu(run: Run) -> int:
