@@ -203,7 +203,7 @@ def main() -> None:
         tempfile.TemporaryDirectory(prefix="planted-") as folder,
         ProcessPoolExecutor(processes, get_context("spawn"), initializer=without_gpu) as pool,
     ):
-        facts = static([each.name for each in (*pairs, *kernels)], pool, folder)
+        facts = static([*(pair.name for pair in pairs), *(kernel.name for kernel in kernels)], pool, folder)
         lab = kernellab.Lab(store=folder) if has_gpu else None
         for row in rows(pairs, facts, lab):
             found.append(row)
