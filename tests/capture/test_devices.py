@@ -23,7 +23,7 @@ ON_SECOND = {"moved", "out", "other"}
 
 
 def recorded(lab: kernellab.Lab) -> Any:
-    scale, x, other = lab.bind(samples.scale_kernel), torch.rand(100), torch.rand(100)
+    scale, x, other = lab.bind(samples.scale_kernel), torch.rand(100), torch.linspace(0.01, 1, 100)
     with lab.capture() as program:
         half = torch.empty_like(x)
         scale[(1,)](x, half, 100, BLOCK=128)
