@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kernellab.benchmark.comparison import Comparison, PredictedTimes
+    from kernellab.benchmark.comparison import Comparison
     from kernellab.benchmark.result import Benchmark
     from kernellab.compile.types import Compiled
     from kernellab.explain.explanation import Explanation
@@ -32,7 +32,7 @@ _PROVENANCE = ("device", "predicted_for", "driver", "target", "triton", "torch")
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON has it: sets as sorted lists, paths and enums as text, what is not a number as None."""
+    """Return a value as JSON has it: sets as sorted lists, paths and enums as text, NaN and infinity as None."""
     if value is None or isinstance(value, bool | int) or type(value) is str:
         return value
     if isinstance(value, Enum):
@@ -40,11 +40,11 @@ def plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(key): plain(each) for key, each in value.items()}
+        return {str(key): plain(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
+        return [plain(part) for part in value]
     if isinstance(value, set | frozenset):
-        return sorted(plain(each) for each in value)
+        return sorted(plain(part) for part in value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     return _of_libraries(value)
@@ -202,26 +202,18 @@ def graph_data(graph: Graph) -> dict[str, Any]:
     }
 
 
-def compiled_rows(compiled: Compiled) -> list[dict[str, Any]]:
-    """Return the one row of a compiled kernel: kernel, target, and its resources."""
-    return [{"kernel": compiled.kernel, "target": str(compiled.target), **plain(compiled.resources)}]
-
-
 def comparison_data(comparison: Comparison) -> dict[str, Any]:
     """Return a comparison: outputs, effects, timing, the resources of both sides, and the difference of the sources."""
+    predicted = comparison.predicted
+    sides = {side: prediction_data(getattr(predicted, side)) for side in ("left", "right")} if predicted else {}
     return {
         **selected_fields(comparison, "names", "equal", "same_inputs", "effects", "outputs", "timing", "notes"),
         "why_no_timing": comparison.why_no_timing,
-        "predicted": None if comparison.predicted is None else _predicted_data(comparison.predicted),
+        "predicted": None if predicted is None else {**selected_fields(predicted, "ratio", "may_tie"), **sides},
         "failures": [None if failure is None else str(failure) for failure in comparison.failures],
         "resources": [None if side is None else plain(side.resources) for side in comparison.compiled],
         "source_diff": comparison.source_diff,
     }
-
-
-def _predicted_data(predicted: PredictedTimes) -> dict[str, Any]:
-    sides = {"left": prediction_data(predicted.left), "right": prediction_data(predicted.right)}
-    return {"ratio": predicted.ratio, "may_tie": predicted.may_tie, **sides}
 
 
 def comparison_rows(comparison: Comparison) -> list[dict[str, Any]]:
@@ -230,17 +222,16 @@ def comparison_rows(comparison: Comparison) -> list[dict[str, Any]]:
     times = (None, None) if timing is None else (timing.left_ms, timing.right_ms)
     predicted = comparison.predicted
     predicted_ms = (None, None) if predicted is None else (predicted.left.time_ms, predicted.right.time_ms)
-    names = [field.name for side in comparison.compiled if side for field in dataclasses.fields(side.resources)]
+    fields = [field.name for side in comparison.compiled if side for field in dataclasses.fields(side.resources)]
+    columns = zip(comparison.names, times, predicted_ms, comparison.compiled, strict=True)
     return [
         {
             "name": name,
             "time_ms": time_ms,
             "predicted_ms": guess_ms,
-            **{field: plain(getattr(side.resources, field)) if side else None for field in dict.fromkeys(names)},
+            **{field: plain(getattr(side.resources, field)) if side else None for field in dict.fromkeys(fields)},
         }
-        for name, time_ms, guess_ms, side in zip(
-            comparison.names, times, predicted_ms, comparison.compiled, strict=True
-        )
+        for name, time_ms, guess_ms, side in columns
     ]
 
 

@@ -31,6 +31,7 @@ from kernellab.views import data as as_data
 from kernellab.views.bundles import CARDS, bundle_of
 from kernellab.views.elements import html_page
 from kernellab.views.explorers import page_script
+from kernellab.views.figures.canvas import file_of
 from kernellab.views.figures.diagrams import dataflow_figure, tiles_figure
 from kernellab.views.figures.dispatch import cover_figure, dispatch_figure, plane_figure, regret_figure
 from kernellab.views.figures.launches import (
@@ -119,17 +120,12 @@ def figure_of(result: Any, kind: str | None = None, /, *, dark: bool = False, **
     entry = kinds[kind]
     for option in options:
         if option not in entry.options:
-            raise UsageError(_unknown_option(f"{name}.plot({kind!r})", option, entry.options))
+            known = f"; it takes {', '.join(entry.options)} and dark." if entry.options else ", only dark."
+            raise UsageError(f"{name}.plot({kind!r}) takes no option {option!r}{known}")
     figure = entry.draw(result.frame if entry.of_frame else result, dark=dark, **options)
     if figure is None:
         raise UsageError(f"This {name} has no figure {kind!r}: it needs {entry.needs}.")
     return figure
-
-
-def _unknown_option(call: str, option: str, known: tuple[str, ...]) -> str:
-    if not known:
-        return f"{call} takes no option {option!r}, only dark."
-    return f"{call} takes no option {option!r}; it takes {', '.join(known)} and dark."
 
 
 _PAGE = """
@@ -140,17 +136,16 @@ body { margin: 12px; background: Canvas; color: CanvasText; }
 
 def page_of(result: Any) -> str:
     """Return the card of a result as an HTML page, which needs no network."""
-    body = CARDS[type(result)](result).html()
+    body, name, kernel = CARDS[type(result)](result).html(), type(result).__name__, _kernel(result)
+    title = " vs ".join(result.names) if isinstance(result, Comparison) else f"{kernel}: {name}" if kernel else name
     script = page_script() if 'class="kx' in body else ""
-    return html_page(_title(result), _PAGE, f"{body}\n{script}")
+    return html_page(title, _PAGE, f"{body}\n{script}")
 
 
-def _title(result: Any) -> str:
-    """Return the title of a page: the kernel, where the result names it, and the type of the result."""
-    if isinstance(result, Comparison):
-        return " vs ".join(result.names)
-    kernel = result.kernel.name if isinstance(result, Graph) else getattr(result, "kernel", "")
-    return f"{kernel}: {type(result).__name__}" if kernel else type(result).__name__
+def _kernel(result: Any) -> str | None:
+    """The name of the kernel, where the result has it."""
+    kernel: str | None = result.kernel.name if isinstance(result, Graph) else getattr(result, "kernel", None)
+    return kernel
 
 
 _FRAMES = (Tuning, Benchmark, Dispatch, Traffic, Explanation, Prediction, Profile, Layouts)
@@ -159,7 +154,7 @@ ROWS: Mapping[type, Callable[[Any], list[dict[str, Any]]]] = {
     Comparison: as_data.comparison_rows,
     Effects: lambda effects: as_data.effects_data(effects)["sites"],
     Graph: lambda graph: as_data.graph_data(graph)["operations"],
-    Compiled: as_data.compiled_rows,
+    Compiled: lambda one: [{"kernel": one.kernel, "target": str(one.target), **as_data.plain(one.resources)}],
     Run: lambda run: [{"argument": name, "changed": count} for name, count in run.changed.items()],
 }
 """The rows of a ``.csv`` by type of result, all with the same fields."""
@@ -208,24 +203,14 @@ def save_result(
     return path
 
 
-def _html(result: Any, **_: Any) -> bytes:
-    return page_of(result).encode()
-
-
 def _svg(result: Any, *, kind: str | None, dark: bool, **options: Any) -> bytes:
     if isinstance(result, Graph) and not dark:  # its own is smaller, has tooltips, and suits light and dark pages
         return svg(result, options.pop("effects", None), **options).encode()
-    return _picture(figure_of(result, kind, dark=dark, **options), "svg", metadata={"Date": None})
+    return file_of(figure_of(result, kind, dark=dark, **options), "svg", metadata={"Date": None})
 
 
 def _png(result: Any, *, kind: str | None, dark: bool, **options: Any) -> bytes:
-    return _picture(figure_of(result, kind, dark=dark, **options), "png", dpi=200)
-
-
-def _picture(figure: Figure, form: str, **options: Any) -> bytes:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format=form, **options)
-    return buffer.getvalue()
+    return file_of(figure_of(result, kind, dark=dark, **options), "png", dpi=200)
 
 
 def _csv(result: Any, **_: Any) -> bytes:
@@ -243,19 +228,12 @@ def _json(result: Any, **_: Any) -> bytes:
     return (json.dumps(content, indent=1, allow_nan=False) + "\n").encode()
 
 
-def _kernel(result: Any) -> str | None:
-    if isinstance(result, Graph):
-        return result.kernel.name
-    kernel: str | None = getattr(result, "kernel", None)
-    return kernel
-
-
 _PICTURES = (".png", ".svg")
 SUFFIXES: Mapping[str, Callable[..., bytes]] = {
-    ".html": _html,
+    ".html": lambda result, **_: page_of(result).encode(),
     ".svg": _svg,
     ".png": _png,
     ".csv": _csv,
     ".json": _json,
 }
-"""What writes a file, by its suffix."""
+"""The writer of a file by its suffix."""

@@ -20,10 +20,11 @@ function linked(model, root, pane) {
   pane.showMessage(model.get("message"));
   return () => { offs.forEach(off => off()); pane.stop(); };
 }
-function linkOf(model) {
-  const ask = (name, value) => { model.set(name, value); model.save_changes(); };
-  return { ask, known: name => model.get(name) };
-}
+const set = (model, values) => {
+  for (const [name, value] of Object.entries(values)) model.set(name, value);
+  model.save_changes();
+};
+const linkOf = model => ({ ask: (name, value) => set(model, { [name]: value }), known: name => model.get(name) });
 
 function renderGraph({ model, el }) {
   el.innerHTML = model.get("html");
@@ -31,11 +32,7 @@ function renderGraph({ model, el }) {
   const root = el.querySelector(".kg");
   root.querySelector(".kg-canvas").innerHTML = model.get("svg");
   const pane = graphPane(root, linkOf(model));
-  root.addEventListener("kg-node", event => {
-    model.set("line", event.detail.line);
-    model.set("file", event.detail.file);
-    model.save_changes();
-  });
+  root.addEventListener("kg-node", ({ detail: { line, file } }) => set(model, { line, file }));
   return linked(model, root, pane);
 }
 
@@ -49,13 +46,9 @@ function renderExplorer({ model, el }) {
     const root = el.querySelector(".kx");
     root.querySelector(".kg-canvas").innerHTML = model.get("svg");
     const pane = graphPane(root.querySelector(".kg"), linkOf(model)), controls = enhance(root, pane);
-    root.addEventListener("kx-line", event => {
-      model.set("line", event.detail.line);
-      model.set("file", event.detail.file);
-      model.save_changes();
-    });
-    root.addEventListener("kx-value", event => { model.set("value", event.detail); model.save_changes(); });
-    root.addEventListener("kx-stage", event => { model.set("stage", event.detail); model.save_changes(); });
+    root.addEventListener("kx-line", ({ detail: { line, file } }) => set(model, { line, file }));
+    root.addEventListener("kx-value", event => set(model, { value: event.detail }));
+    root.addEventListener("kx-stage", event => set(model, { stage: event.detail }));
     const line = () => controls.showLine(model.get("file"), model.get("line"));
     const stage = () => controls.showStage(model.get("stage"));
     const value = () => { if (model.get("value")) controls.showValue(model.get("value")); };

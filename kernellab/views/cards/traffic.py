@@ -30,6 +30,7 @@ from kernellab.views.elements import (
     title,
 )
 from kernellab.views.figures.access_maps import mapped_programs, program_map, program_slider, warp_map, waste_class
+from kernellab.views.palette import ATOMIC, READ, WRITE
 
 
 def _operation_word(row: TrafficRow) -> str:
@@ -234,8 +235,8 @@ def _arguments(traffic: Traffic) -> str:
     which = f"The {plural(count, 'program')}" if count == wave else f"The first {count} of {plural(wave, 'program')}"
     values = {int(value) for argument in shown for value in set(argument.programs.flat)}
     keys = "".join(
-        f'<span class="kl-key" style="--kl-key:var(--kl-{kind})">{word}</span>'
-        for kind, word, value in (("read", "read", 1), ("write", "written", 2), ("atomic", "both", 3))
+        f'<span class="kl-key" style="--kl-key:{colour}">{word}</span>'
+        for colour, word, value in ((READ, "read", 1), (WRITE, "written", 2), (ATOMIC, "both", 3))
         if value in values
     )
     figures = "".join(

@@ -33,7 +33,7 @@ from kernellab.views.graph import GraphPictures, View, graph_pane, graph_script
 from kernellab.views.graph.dataflow import SourceText
 from kernellab.views.graph.diagram import Node
 from kernellab.views.layouts import MOST_TILES, TilesPane, tiles_script
-from kernellab.views.palette import SERIES
+from kernellab.views.palette import SERIES, fill_in
 
 
 def explorer_html(
@@ -49,11 +49,9 @@ def explorer_html(
 ) -> str:
     """Return the explorer of a compiled kernel as one ``<div>`` with its style sheet.
 
-    ``text`` is that of the kernel; without it the file is read. ``opened``
-    is the stage that shows first. ``uid`` has to differ between the explorers of one page. With ``graph``, the graph by
-    source line stands below, and its boxes are lit with their lines. ``heat`` is where the time goes, for a column
-    next to the source and one next to SASS. With ``tiles``, a pane below TTGIR shows who holds what, for so many
-    layouts.
+    ``text`` is that of the kernel; without it the file is read. ``opened`` is the stage that shows first. ``uid``
+    differs between the explorers of one page. With ``graph``, the graph by source line stands below, linked with the
+    lines. ``heat`` adds shares of time to the source and to SASS, ``tiles`` a pane with so many layouts below TTGIR.
     """
     explorer = Rendering(explore(compiled, text, sass=sass), opened, uid, heat, tiles)
     if not graph:
@@ -64,9 +62,9 @@ def explorer_html(
 
 
 # Of a line, its background counts; of a box in the graph, its outline.
-_CHOSEN = "background:var(--kx-on);box-shadow:inset 3px 0 var(--kx-mark);stroke:var(--kx-mark);stroke-width:3.5px"
-
-
+_CHOSEN = fill_in("background:rgba($mark,.26);box-shadow:inset 3px 0 $mark;stroke:$mark;stroke-width:3.5px")
+_HOVERED = fill_in("background:rgba($blue,.2);stroke:$mark")
+_NEAR = fill_in("background:rgba($blue,.1)")
 _UNSTYLED = 'style="display:none"'  # hides where a page drops style sheets, which overrule it
 
 
@@ -82,12 +80,11 @@ class Rendering:
         self.uid = f"x{digest[:6]}"
         self.numbers: dict[LineKey, int] = {key: number for number, key in enumerate(exploration.keys())}
         self.home = short_file(main_file(exploration.compiled.graph))
-        names = [stage.name for stage in exploration.stages]
+        names, compiled = [stage.name for stage in exploration.stages], exploration.compiled
         default = "ptx" if "ptx" in names else next((name for name in reversed(names) if name != "sass"), "")
         self.opened = names.index(opened if opened in names else default) if names else 0
         self._tiles: TilesPane | None = None
         if tiles and "ttgir" in names:
-            compiled = exploration.compiled
             layouts = layouts_in(compiled.kernel, str(compiled.target), compiled.stages["ttgir"])
             self._tiles = TilesPane(layouts, tiles, self.uid, self.numbers) if layouts.values else None
 
@@ -130,12 +127,15 @@ class Rendering:
         hover = ",".join(f"{root}:has(.k{n}:hover) .k{n}" for n in numbers)
         chosen = ",".join(f"{root}:has(.r{n}:checked) .k{n}" for n in numbers)
         near = ",".join(f"{root}:has(.k{n}:hover) .c{n},{root}:has(.c{n}:hover) .s.k{n}" for n in calls)
-        rules = [(near, "background:var(--kx-near)"), (hover, "background:var(--kx-hover);stroke:var(--kx-mark)")]
-        rules.append((chosen, _CHOSEN))
-        linked = "".join(f"{selector}{{{style}}}" for selector, style in rules if selector)
-        if self._tiles is None:
-            return linked
-        return linked + self._tiles.rules([stage.name for stage in self.exploration.stages].index("ttgir"))
+        links = ((near, _NEAR), (hover, _HOVERED), (chosen, _CHOSEN))
+        rules = [f"{selector}{{{style}}}" for selector, style in links if selector]
+        for index, stage in enumerate(self.exploration.stages):
+            opened = f"{root}:has(.kx-tab{index}:checked)"
+            rules.append(f"{opened} .kx-p{index}{{display:block!important}}")
+            rules.append(f"{opened} .kx-code .p{index}{{display:block}}")
+            if stage.name == "ttgir" and self._tiles is not None:
+                rules.append(self._tiles.rules(index))
+        return "".join(rules)
 
     def drawn_values(self) -> tuple[str, ...]:
         """Return the values of TTGIR that have a drawn layout."""
@@ -255,14 +255,9 @@ def page_script() -> str:
     return _SCRIPT.format(script=explorer_script())
 
 
-def explorer_page(
-    compiled: Compiled,
-    text: SourceText | None = None,
-    *,
-    opened: str | None = None,
-) -> str:
+def explorer_page(compiled: Compiled, *, opened: str | None = None) -> str:
     """Return one HTML file with the graph, search, keys and linked scrolling, which opens without a network."""
-    body = explorer_html(compiled, text, opened=opened, graph=True, tiles=MOST_TILES)
+    body = explorer_html(compiled, opened=opened, graph=True, tiles=MOST_TILES)
     title = f"{compiled.kernel} for {compiled.target}"
     return html_page(title, _STYLE, f"{body}\n{page_script()}")
 
@@ -276,7 +271,7 @@ _SASS_GAP = re.compile(r"^\s*(/\*[0-9a-f]{4,}\*/)\s+")
 
 
 @dataclass(frozen=True, slots=True)
-class LineRun:
+class LineGroup:
     """Successive lines of one source line, ``key``, inlined through ``calls``, innermost first."""
 
     lines: tuple[str, ...]
@@ -284,7 +279,7 @@ class LineRun:
     calls: tuple[LineKey, ...]
 
 
-def fit_stage(stage: Stage) -> tuple[LineRun, ...]:
+def fit_stage(stage: Stage) -> tuple[LineGroup, ...]:
     """Return the runs of a stage, folded to stay below `STAGE_BYTES_AT_MOST` if possible.
 
     Every run keeps its first lines, so that every source line can still be followed to what it became.
@@ -297,9 +292,9 @@ def fit_stage(stage: Stage) -> tuple[LineRun, ...]:
         for name, place in stage.places.items()
     }
     groups = groupby(stage.lines, key=lambda line: places[id(line.place)])
-    runs = [LineRun(tuple(_shorten_line(stage.name, line.text) for line in group), *key) for key, group in groups]
+    runs = [LineGroup(tuple(_shorten_line(stage.name, line.text) for line in group), *key) for key, group in groups]
 
-    def size(run: LineRun, kept: int | None) -> int:
+    def size(run: LineGroup, kept: int | None) -> int:
         return _RUN_BYTES + sum(map(len, run.lines[:kept])) + len(run.lines[:kept])
 
     kept = next((kept for kept in _KEPT if sum(size(run, kept) for run in runs) < STAGE_BYTES_AT_MOST), _KEPT[-1])
@@ -377,7 +372,7 @@ def heat_of(profile: Profile) -> Heat | None:
         bounds = f" ({percent(first.low)} to {percent(first.high)})" if len(lines) == 1 else ""
         reasons = reasons_words(sum_reasons(line.reasons for line in lines))
         marks[key] = HeatMark(share, f"{percent(share)}{bounds} of the samples: {reasons}")
-    return Heat(marks, {each.address: each.samples / profile.samples for each in profile.instructions})
+    return Heat(marks, {sample.address: sample.samples / profile.samples for sample in profile.instructions})
 
 
 def reasons_words(reasons: Reasons) -> str:

@@ -1,5 +1,5 @@
-// What scripts add to the explorer's HTML: scrolling that stays linked, a search, keys, and a graph that is linked too.
-// The same file serves a page of its own and the widget; without it, everything but this still works.
+// Scripts add to the explorer's HTML: linked scrolling, a search, keys, and a linked graph. The same file, behind those of
+// the graph and the tiles, serves a page of its own and the widget; without it, everything else still works.
 
 const LINKED_AFTER_MS = 80;
 
@@ -26,7 +26,7 @@ export function enhance(root, graph = null) {
   // Linked scrolling: the pane under the pointer leads. A scroll that this made itself does not answer.
   let leader = null, held = 0;
   const hold = () => { held = performance.now() + LINKED_AFTER_MS; };
-  const linked = document.createElement("input");
+  const linked = part("input", { type: "checkbox", checked: "" });
   const follow = pane => {
     if (!linked.checked || pane !== leader || performance.now() < held) return;
     const edge = pane.getBoundingClientRect().top + pane.clientHeight / 3;
@@ -46,11 +46,11 @@ export function enhance(root, graph = null) {
 
   const choose = (number, from) => {
     const again = number === chosen() && from === source;
-    const found = runs(number);
-    turn = again && found.length ? (turn + 1) % found.length : 0;
+    const lines = runs(number);
+    turn = again && lines.length ? (turn + 1) % lines.length : 0;
     const button = root.querySelector(`.kx-source .r${number}`);
     if (button) { button.checked = true; if (from !== graph) button.focus({ preventScroll: true }); } else unchoose();
-    if (from !== active()) show(active(), found[turn]);
+    if (from !== active()) show(active(), lines[turn]);
     if (from !== source) show(source, rowOf(number));
     const place = placeOf(rowOf(number));
     if (from !== graph) graph?.showLine(place.file, place.line);
@@ -101,17 +101,9 @@ export function enhance(root, graph = null) {
   });
 
   // The search looks through the active stage; Enter goes on, Shift+Enter back.
-  const bar = document.createElement("div"), find = document.createElement("input"), count = document.createElement("output");
-  bar.className = "kx-find";
-  find.type = "search";
-  find.placeholder = "search this stage";
-  find.setAttribute("aria-label", "search this stage");
-  linked.type = "checkbox";
-  linked.checked = true;
-  const link = document.createElement("label");
-  link.append(linked, " linked scrolling");
-  bar.append(link, find, count);
-  root.querySelector(".kx-tabs").append(bar);
+  const find = part("input", { type: "search", placeholder: "search this stage", "aria-label": "search this stage" });
+  const count = part("output"), link = part("label", {}, linked, " linked scrolling");
+  root.querySelector(".kx-tabs").append(part("div", { class: "kx-find" }, link, find, count));
   let hits = [], hit = 0;
   const mark = () => {
     if (!("highlights" in CSS)) return;

@@ -189,6 +189,11 @@ def picture(draw: Callable[[bool], Figure | None], alt: str) -> str:
 
 def _data_uri(figure: Figure | None) -> str:
     assert figure is not None, "a figure is there in both versions"
+    return f"data:image/png;base64,{base64.b64encode(file_of(figure)).decode()}"
+
+
+def file_of(figure: Figure, form: str = "png", **options: Any) -> bytes:
+    """Return the content of a file of a figure; ``options`` are those of matplotlib."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png")
-    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+    figure.savefig(buffer, format=form, **options)
+    return buffer.getvalue()

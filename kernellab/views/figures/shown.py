@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import io
-
 from matplotlib.figure import Figure
+
+from kernellab.views.figures.canvas import file_of
 
 
 class ShownFigure(Figure):
-    """A figure with a PNG for IPython, whose own is there only after an import of ``matplotlib.pyplot``."""
+    """A figure with a PNG for IPython, which draws others only after an import of ``matplotlib.pyplot``."""
 
     def _repr_png_(self) -> bytes:
-        buffer = io.BytesIO()
-        self.savefig(buffer, format="png")
-        return buffer.getvalue()
+        return file_of(self)

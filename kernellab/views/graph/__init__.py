@@ -68,7 +68,7 @@ def svg(graph: Graph, effects: Effects | None = None, **options: Unpack[PictureO
 
 
 def too_large(diagram: Diagram, graph: Graph, argument: str | None = None) -> str:
-    """Return the sentence that says why a diagram cannot be laid out, and what to do."""
+    """Return the message on a diagram that cannot be laid out, with what to do."""
     remedies = ["Collapse more frames"] if diagram.clusters else []
     remedies.append('draw it by source line (view="source")')
     if argument is None and graph.kernel.parameters:
@@ -145,18 +145,15 @@ def nodes_of_slice(
     if an arrow leads from it to what is backward of the start, and comes from it if one leads there from what is
     forward of it.
     """
-    found = set(starts)
-    for wanted, operations, back in (
-        (direction != Direction.BACKWARD, part.forward, False),
-        (direction != Direction.FORWARD, part.backward, True),
-    ):
-        if wanted:
+    nodes = set(starts)
+    for other, operations in ((Direction.BACKWARD, part.forward), (Direction.FORWARD, part.backward)):
+        if direction != other:
             boxes = {node.id for node in diagram.nodes if not operations.isdisjoint(node.operations)}
-            found |= boxes | _values_beside(diagram, boxes, follow_back=back)
-    return frozenset(found)
+            nodes |= boxes | _adjacent_values(diagram, boxes, follow_back=other is Direction.FORWARD)
+    return frozenset(nodes)
 
 
-def _values_beside(diagram: Diagram, boxes: Iterable[str], *, follow_back: bool) -> set[str]:
+def _adjacent_values(diagram: Diagram, boxes: Iterable[str], *, follow_back: bool) -> set[str]:
     """Return the values that boxes lead to, directly or through other values, or that lead to them."""
     values = {node.id for node in diagram.nodes if not node.operations}
     next_of: dict[str, list[str]] = defaultdict(list)
@@ -164,13 +161,13 @@ def _values_beside(diagram: Diagram, boxes: Iterable[str], *, follow_back: bool)
         tail, head = (edge.head, edge.tail) if follow_back else (edge.tail, edge.head)
         if head in values:
             next_of[tail].append(head)
-    found: set[str] = set()
+    adjacent: set[str] = set()
     waiting = list(boxes)
     while waiting:
-        fresh = [value for value in next_of[waiting.pop()] if value not in found]
-        found.update(fresh)
+        fresh = [value for value in next_of[waiting.pop()] if value not in adjacent]
+        adjacent.update(fresh)
         waiting += fresh
-    return found
+    return adjacent
 
 
 _SHRINK_TO = 0.8  # smaller text could not be read
@@ -195,7 +192,6 @@ def graph_pane(picture: str, title: str = "") -> str:
     return f'<div class="kg">{sheet}{head}<div class="kg-canvas">{shown}</div></div>'
 
 
-Folded = frozenset[str]
 _KEPT = 64  # pictures, of some 100 kB each
 
 
@@ -225,7 +221,7 @@ class GraphPictures:
         self.style = style
         self._text = text
         self._whole: dict[str, Diagram] = {}
-        self._drawn: dict[tuple[str, Folded], Picture] = {}
+        self._drawn: dict[tuple[str, frozenset[str]], Picture] = {}
 
     @cached_property
     def arguments(self) -> list[str]:
@@ -282,9 +278,8 @@ class GraphPictures:
         """Return the boxes of a picture that belong to a slice."""
         part, starts = start_slice(self.graph, self.whole(view), start, self.effects)
         inside = nodes_of_slice(self.whole(view), part, starts, Direction(direction))
-        where = {name: around for name, _, around in self.index(view)}
-        hidden = frozenset(collapsed)
-        return sorted({next((each for each in where[name] if each in hidden), name) for name in inside})
+        where, hidden = {name: frames for name, _, frames in self.index(view)}, frozenset(collapsed)
+        return sorted({next((frame for frame in where[name] if frame in hidden), name) for name in inside})
 
     def checked_view(self, view: str) -> str:
         """Return a view that exists and can be laid out.
@@ -304,7 +299,7 @@ class GraphPictures:
         Raises:
             StateError: they do not.
         """
-        known = tuple(sorted({cluster.id for each in View for cluster in self.whole(each).clusters}))
+        known = tuple(sorted({cluster.id for name in View for cluster in self.whole(name).clusters}))
         for name in collapsed:
             if name not in known:
                 raise StateError(choice_message("frame", name, known, owner=self.graph.kernel.name))

@@ -1,4 +1,4 @@
-"""How a graph reads: values that flow into and out of regions, who touches whose memory, names of it all in words."""
+"""The dataflow of a graph in words: values that flow into and out of regions, memory accesses, names."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import struct
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
 from kernellab.ir.effects import REACHED, Effects
 from kernellab.ir.graph import Graph, Location, Operation, Value, joins, place_of, short_file
@@ -50,7 +51,7 @@ def origins(
 
     An origin is ``back`` when the consumer gets it from an earlier iteration of a loop that it stands in itself.
     """
-    home = set(owners(graph, consumer.block))
+    home = {None, *(owner.index for owner in graph.owners(consumer.block))}  # None for the function
     sources: dict[int, bool] = {}
     seen: set[int] = set()
 
@@ -66,12 +67,6 @@ def origins(
 
     follow(value, False)
     return tuple(Inflow(origin, back) for origin, back in sources.items())
-
-
-def owners(graph: Graph, block: int) -> Iterator[int | None]:
-    """Yield the operations around a block from the inside out, and None for the function."""
-    yield from (owner.index for owner in graph.owners(block))
-    yield None
 
 
 def direct_operands(graph: Graph, operation: Operation) -> tuple[int, ...]:
@@ -99,21 +94,17 @@ def controlled_operations(graph: Graph, operation: Operation) -> Iterator[Operat
     else:
         blocks = graph.bodies(operation)
     for block in blocks:
-        inner = (graph.operations[index] for index in block.operations)
-        first = next((each for each in inner if each.name not in (*YIELDS, "arith.constant")), None)
-        if first is not None:
-            yield first
+        operations = (graph.operations[index] for index in block.operations)
+        yield from islice((inner for inner in operations if inner.name not in (*YIELDS, "arith.constant")), 1)
 
 
 def is_folded(graph: Graph, block: int) -> bool:
-    """Return whether a block is the combine function of a reduction or scan, drawn as one box."""
+    """True for the combine function of a reduction or scan, which is drawn as one box."""
     owner = graph.regions[graph.blocks[block].region].owner
     return owner is not None and graph.operations[owner].name in FOLDED
 
 
-VERBS = {Access.READ: "reads", Access.WRITE: "writes", Access.ATOMIC: "updates atomically"}
-BOX_KINDS = {Access.READ: BoxKind.READ, Access.WRITE: BoxKind.WRITE, Access.ATOMIC: BoxKind.ATOMIC}
-_STRENGTH = (Access.READ, Access.WRITE, Access.ATOMIC)
+_VERBS = {Access.READ: "reads", Access.WRITE: "writes", Access.ATOMIC: "updates atomically"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,14 +117,14 @@ class MemoryTouch:
     @property
     def kind(self) -> BoxKind:
         """The kind of box: the strongest access decides."""
-        done = [access for access in _STRENGTH if access in self.arguments]
-        return BOX_KINDS[done[-1]] if done else BoxKind.UNKNOWN
+        accesses = [access for access in Access if access in self.arguments]  # the strongest is the last
+        return BoxKind(accesses[-1].value) if accesses else BoxKind.UNKNOWN
 
     def words(self) -> str:
         """Return for instance ``reads x_ptr · writes out_ptr``."""
         parts = [
-            f"{VERBS[access]} {', '.join(self.arguments[access])}".rstrip()
-            for access in _STRENGTH
+            f"{verb} {', '.join(self.arguments[access])}".rstrip()
+            for access, verb in _VERBS.items()
             if access in self.arguments
         ]
         return " · ".join([*parts, *(["unknown memory"] if self.unknown else [])])
@@ -155,11 +146,10 @@ def touches(graph: Graph, effects: Effects | None) -> Mapping[int, MemoryTouch]:
     for operation in graph.operations:
         if operation.name in MEMORY and operation.index not in arguments:
             _ = arguments[operation.index][MEMORY[operation.name].access]
-    touched = {}
-    for index in sorted({*arguments, *unknown}):
-        named = {kind: tuple(names) for kind, names in arguments.get(index, {}).items()}
-        touched[index] = MemoryTouch(named, unknown.get(index, ""))
-    return touched
+    return {
+        index: MemoryTouch(_as_tuples(arguments.get(index, {})), unknown.get(index, ""))
+        for index in sorted({*arguments, *unknown})
+    }
 
 
 def merge_touches(parts: Iterable[MemoryTouch]) -> MemoryTouch | None:
@@ -172,7 +162,11 @@ def merge_touches(parts: Iterable[MemoryTouch]) -> MemoryTouch | None:
         for kind, names in touch.arguments.items():
             together[kind].update(dict.fromkeys(names))
     reasons = dict.fromkeys(touch.unknown for touch in touched if touch.unknown)
-    return MemoryTouch({kind: tuple(names) for kind, names in together.items()}, "; ".join(reasons))
+    return MemoryTouch(_as_tuples(together), "; ".join(reasons))
+
+
+def _as_tuples(names_of: Mapping[Access, Iterable[str]]) -> dict[Access, tuple[str, ...]]:
+    return {kind: tuple(names) for kind, names in names_of.items()}
 
 
 _DENSE = re.compile(r"dense<(.*)>")
@@ -183,7 +177,7 @@ _DETAILS = ("predicate", "axis", "atomic_rmw_op", "order")
 def short_type(value: Value) -> str:
     """Return ``128x64 f32`` for a tensor, ``*f32`` for a pointer, ``f32`` for a scalar."""
     element = re.sub(r"!tt\.ptr<([^<>,]*)(?:, \d+)?>", r"*\1", value.element).removeprefix("!tt.")
-    return " ".join([*(["x".join(map(str, value.shape))] if value.shape else []), element])
+    return f"{'x'.join(map(str, value.shape))} {element}".lstrip()
 
 
 def constant_text(operation: Operation, element: str) -> str:
@@ -304,7 +298,7 @@ class SourceText:
         return linecache.getline(place.file, place.line).strip()
 
     def is_own(self, place: Location) -> bool:
-        """Return whether a place is in ``file``; some stages have only the last part of a path."""
+        """True for a place in ``file``; some stages have only the last part of a path."""
         return place.file == self.file or (bool(place.file) and place.file == short_file(self.file))
 
     def other(self, place: Location) -> str:

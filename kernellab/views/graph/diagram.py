@@ -152,7 +152,7 @@ def occupied_clusters(clusters: Iterable[RegionFrame], nodes: Iterable[Node]) ->
 
 _STRENGTH = (BoxKind.UNKNOWN, BoxKind.ATOMIC, BoxKind.WRITE, BoxKind.READ)
 _WORDS = {BoxKind.READ: "load", BoxKind.WRITE: "store", BoxKind.ATOMIC: "atomic"}
-_TOLD = 10  # boxes that a tooltip lists
+_MOST_TITLES = 10  # of boxes, in a tooltip
 
 
 def collapse(diagram: Diagram, collapsed: Collection[str]) -> Diagram:
@@ -224,13 +224,13 @@ def _box(frame: RegionFrame, members: list[Node]) -> Node:
     kinds = Counter(node.kind for node in members)
     counts = [plural(kinds[kind], word) for kind, word in _WORDS.items() if kinds[kind]]
     titles = [node.lines[0] for node in members]
-    rest = [f"and {len(titles) - _TOLD} more"] if len(titles) > _TOLD else []
+    rest = [f"and {len(titles) - _MOST_TITLES} more"] if len(titles) > _MOST_TITLES else []
     first = next((node for node in members if node.source_line is not None), members[0])
     return Node(
         frame.id,
         (f"▸ {frame.label}", ", ".join([plural(len(members), "box"), *counts])),
         next((kind for kind in _STRENGTH if kinds[kind]), BoxKind.CONTROL),
-        "\n".join([f"{frame.label}, folded:", *titles[:_TOLD], *rest]),
+        "\n".join([f"{frame.label}, folded:", *titles[:_MOST_TITLES], *rest]),
         frame.parent,
         first.source_line,
         any(node.unsure for node in members),
@@ -307,17 +307,13 @@ def _ranks(diagram: Diagram) -> list[str]:
     if any(node.kind is BoxKind.TENSOR for node in diagram.nodes):
         arguments = []
     tails = {edge.tail for edge in diagram.edges} | {above for above, _ in diagram.order}
-    writes = [node.id for node in outside if node.kind in (BoxKind.WRITE, BoxKind.ATOMIC)]
-    stores = [name for name in writes if name not in tails]
-    lines = []
-    for rank, ids in (("source", arguments), ("sink", stores)):
-        if ids:
-            lines.append(f"{{rank={rank}; " + " ".join(f'"{identity}";' for identity in ids) + "}")
+    stores = [node.id for node in outside if node.kind in (BoxKind.WRITE, BoxKind.ATOMIC) and node.id not in tails]
+    ranks = (("source", arguments), ("sink", stores))
+    lines = [f"{{rank={rank}; " + " ".join(f'"{name}";' for name in names) + "}" for rank, names in ranks if names]
     # With newrank, "source" only makes the ranks equal; what depends on nothing is held below by unseen edges.
     heads = {edge.head for edge in diagram.edges} | {below for _, below in diagram.order} | set(arguments)
     roots = [node.id for node in diagram.nodes if node.id not in heads]
-    lines += [f'"{arguments[0]}" -> "{root}" [style=invis,weight=0];' for root in roots if arguments]
-    return lines
+    return lines + [f'"{arguments[0]}" -> "{root}" [style=invis,weight=0];' for root in roots if arguments]
 
 
 Point = tuple[float, float]

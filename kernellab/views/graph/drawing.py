@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from html import escape
 
 from kernellab.errors import plural
+from kernellab.views.elements import MARKS
 from kernellab.views.graph.diagram import (
     CHARACTER_EM,
     DETAIL_PX,
@@ -37,7 +38,7 @@ from kernellab.views.graph.diagram import (
 )
 from kernellab.views.palette import ATOMIC, BAD, GREEN, GREY, READ, WRITE
 
-BOXES_AT_MOST = 500  # beyond some thousand boxes a layout takes minutes, and nobody could read it
+BOXES_AT_MOST = 500  # beyond some thousand boxes a layout takes minutes, and cannot be read
 FONT = "DejaVu Sans Mono,Menlo,Consolas,monospace"
 _MARGIN_PX = 6.0
 # A document of its own brings its own background; inside a page the page decides.
@@ -101,13 +102,12 @@ def picture(diagram: Diagram, classes: Mapping[str, str] | None = None, engines:
 
 def draw(diagram: Diagram, layout: GraphLayout, classes: Mapping[str, str] | None = None) -> str:
     """Return the SVG element, with tooltips on boxes and arrows, and CSS ``classes`` on outlines by boxes' ids."""
-    styles = classes or {}
-    placed = (node for node in diagram.nodes if node.id in layout.nodes)
+    boxes = [node for node in diagram.nodes if node.id in layout.nodes]
     body = [
         *_frames(diagram, layout),
         *_arrows(diagram, layout),
         f'<g text-anchor="middle" font-size="{TITLE_PX:g}" fill="currentColor">',
-        *(_box(node, layout.nodes[node.id], styles.get(node.id, "")) for node in placed),
+        *(_box(node, layout.nodes[node.id], (classes or {}).get(node.id, "")) for node in boxes),
         "</g>",
     ]
     return svg_element(diagram.title, describe(diagram), layout.width, layout.height, body)
@@ -163,11 +163,9 @@ def _arrows(diagram: Diagram, layout: GraphLayout) -> Iterator[str]:
             style = _BACK if edge.back else _ARROWS[edge.flow]
             groups.setdefault(style, []).append(_arrow(edge, points, has_tip=edge.head not in tensors))
     for style, arrows in groups.items():
-        color = style.color
-        dashed = f' stroke-dasharray="{style.dashes}"' if style.dashes else ""
-        yield f'<g fill="{color}" stroke="{color}" stroke-width="{style.width}" opacity="{style.opacity}"{dashed}>'
-        yield from arrows
-        yield "</g>"
+        dashes = f' stroke-dasharray="{style.dashes}"' if style.dashes else ""
+        look = f'stroke="{style.color}" stroke-width="{style.width}" opacity="{style.opacity}"{dashes}'
+        yield "\n".join([f'<g fill="{style.color}" {look}>', *arrows, "</g>"])
 
 
 def _arrow(edge: Edge, points: tuple[Point, ...], *, has_tip: bool) -> str:
@@ -252,14 +250,8 @@ def _n(number: float) -> str:
 
 _ROW_PX = 16.0
 _INDENT_PX = 24.0
-_MARKS = {
-    BoxKind.ARGUMENT: "○",
-    BoxKind.READ: "▽",
-    BoxKind.WRITE: "△",
-    BoxKind.ATOMIC: "⬡",
-    BoxKind.UNKNOWN: "?",
-    BoxKind.CONTROL: "↻",
-}
+_MARKS = {BoxKind(kind.value): mark for kind, mark in MARKS.items()}
+_MARKS |= {BoxKind.ARGUMENT: "○", BoxKind.UNKNOWN: "?", BoxKind.CONTROL: "↻"}
 
 
 def _tree(diagram: Diagram) -> Iterator[tuple[int, str, Node]]:
@@ -291,9 +283,9 @@ def draw_tree(diagram: Diagram, why: str = "") -> str:
         place = f'x="{depth * _INDENT_PX:g}" y="{index * _ROW_PX:g}"'
         body.append(f'<text {place} fill="{color}"><title>{escape(node.tip)}</title>{escape(text)}</text>')
     widths = [depth * _INDENT_PX + len(text) * TITLE_PX * CHARACTER_EM for depth, text, _ in rows]
-    count = len(rows) + 1
+    height = (len(rows) + 1) * _ROW_PX
     if why:
-        body.append(f'<text x="0" y="{count * _ROW_PX:g}" font-style="italic">{escape(why)}</text>')
+        body.append(f'<text x="0" y="{height:g}" font-style="italic">{escape(why)}</text>')
         widths.append(len(why) * TITLE_PX * CHARACTER_EM)
-        count += 1
-    return svg_element(diagram.title, describe(diagram), max(widths, default=100.0), count * _ROW_PX, [*body, "</g>"])
+        height += _ROW_PX
+    return svg_element(diagram.title, describe(diagram), max(widths, default=100.0), height, [*body, "</g>"])

@@ -4,12 +4,12 @@
 const ZOOM = 1.2, SMALLEST = .1, LARGEST = 4, READABLE = .85;
 
 function part(tag, attributes = {}, ...children) {
-  const made = document.createElement(tag);
+  const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
-    if (name.startsWith("on")) made.addEventListener(name.slice(2), value); else made.setAttribute(name, value);
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value); else element.setAttribute(name, value);
   }
-  made.append(...children);
-  return made;
+  element.append(...children);
+  return element;
 }
 
 // ``ask(name, value)`` tells Python what was asked for; ``known(name)`` gives what Python said last. Without them, only
@@ -130,13 +130,13 @@ export function graphPane(root, { ask = null, known = () => undefined } = {}) {
     const name = nameOf(thing), collapsed = known("collapsed") ?? [];
     const place = (thing.querySelector("text") ?? thing).getBoundingClientRect();
     toggled = { name, left: place.left, top: place.top, focus: canvas.contains(document.activeElement) };
-    ask("collapsed", thing.dataset.frame ? [...collapsed, name] : collapsed.filter(each => each !== name));
+    ask("collapsed", thing.dataset.frame ? [...collapsed, name] : collapsed.filter(frame => frame !== name));
     return true;
   };
 
   // Keys: one box is in the order of Tab, the arrows go from box to box.
   const rove = thing => {
-    for (const each of things()) each.setAttribute("tabindex", each === thing ? "0" : "-1");
+    for (const other of things()) other.setAttribute("tabindex", other === thing ? "0" : "-1");
     thing.focus({ preventScroll: true });
   };
   const ways = { ArrowDown: [0, 1], ArrowUp: [0, -1], ArrowRight: [1, 0], ArrowLeft: [-1, 0] };
@@ -277,14 +277,12 @@ export function graphPane(root, { ask = null, known = () => undefined } = {}) {
   return {
     repaint, fillTools, fit,
     showLine: (file, line) => {
-      const found = [...canvas.querySelectorAll(`[data-line="${line}"]`)];
-      const inFile = found.some(box => (box.dataset.file ?? "") === file);
-      const kept = named(state.node);
-      if (!kept || Number(kept.dataset.line) !== line) state.node = "";
-      Object.assign(state, { line, file: inFile ? file : "" });
+      const boxes = [...canvas.querySelectorAll(`[data-line="${line}"]`)], chosen = named(state.node);
+      if (!chosen || Number(chosen.dataset.line) !== line) state.node = "";
+      Object.assign(state, { line, file: boxes.some(box => (box.dataset.file ?? "") === file) ? file : "" });
       light();
       const lit = [...canvas.querySelectorAll(".kg-on")];
-      if (!lit.includes(kept)) show(lit[0]);
+      if (!lit.includes(chosen)) show(lit[0]);
     },
     showNode: name => {
       const box = name ? named(name) : null;

@@ -122,7 +122,7 @@ class _TtirView:
 
 
 class OperationView(_TtirView):
-    """The parts of the picture for one graph: what `operation_diagram` puts together."""
+    """The boxes, arrows and frames of the picture by operation."""
 
     def __init__(self, graph: Graph, effects: Effects | None, source: SourceText) -> None:
         super().__init__(graph, effects, source)
@@ -152,15 +152,12 @@ class OperationView(_TtirView):
             for block in self.graph.regions[function.region].blocks[1:]:
                 yield from self._block_arguments(block)
         for operation in self.graph.operations:
-            if operation.name in YIELDS or operation.name == "arith.constant" or self._in_fold(operation):
+            if operation.name in (*YIELDS, "arith.constant") or is_folded(self.graph, operation.block):
                 continue
             yield self._operation(operation)
             for region in operation.regions if operation.name not in FOLDED else ():
                 for block in self.graph.regions[region].blocks:
                     yield from self._block_arguments(block)
-
-    def _in_fold(self, operation: Operation) -> bool:
-        return is_folded(self.graph, operation.block)
 
     def _block_arguments(self, block: int) -> Iterator[Node]:
         for value in self.graph.blocks[block].arguments:
@@ -216,7 +213,7 @@ class OperationView(_TtirView):
         """Yield the arrows, several between two boxes included."""
         ends = (lambda value: self.graph.values[value].operation is None), self._box_of
         for operation in self.graph.operations:
-            if operation.name not in YIELDS and not self._in_fold(operation):
+            if operation.name not in YIELDS and not is_folded(self.graph, operation.block):
                 for operand in direct_operands(self.graph, operation):
                     yield from self._into(f"o{operation.index}", operation, Inflow(operand, back=False), *ends)
                 for first in controlled_operations(self.graph, operation):
@@ -238,9 +235,6 @@ def operation_diagram(graph: Graph, effects: Effects | None, source: SourceText)
     return view.diagram(f"Operations of {graph.kernel.name}", view.nodes(), view.edges(), view.clusters())
 
 
-_TEXT_LIMIT = 40
-
-
 def _line(operation: Operation) -> tuple[str | None, int | None]:
     place = place_of(operation.location)
     return place.file, place.line
@@ -257,7 +251,7 @@ class _Line:
 
 
 class SourceView(_TtirView):
-    """The parts of the picture for one graph: what `source_diagram` puts together."""
+    """The boxes, arrows and frames of the picture by source line."""
 
     def __init__(self, graph: Graph, effects: Effects | None, source: SourceText) -> None:
         super().__init__(graph, effects, source)
@@ -318,13 +312,13 @@ class SourceView(_TtirView):
     def _node(self, line: _Line) -> Node:
         touch = merge_touches(self.touches[op.index] for op in line.operations if op.index in self.touches)
         text, where = self.source.line(line.place), self.source.words(line.place)
-        title = f"{where.removeprefix('line ')}  {shorten(text or self._summary(line), _TEXT_LIMIT)}".strip()
+        title = f"{where.removeprefix('line ')}  {shorten(text or self._summary(line), 40)}".strip()
         touched = touch.words() if touch else ""
         details = " · ".join(filter(None, (touched, self._result(line))))
         kind = touch.kind if touch else BoxKind.COMPUTE
         if touch is None and any(op.regions and op.name not in FOLDED for op in line.operations):
             kind, details = BoxKind.CONTROL, ""
-        counts = Counter(operation.name for operation in line.operations)
+        counts = Counter(op.name for op in line.operations)
         operations = ", ".join(f"{count} {name}" if count > 1 else name for name, count in counts.items())
         return Node(
             line.key,
@@ -348,10 +342,10 @@ class SourceView(_TtirView):
     def _result(self, line: _Line) -> str:
         """Return the type of the tensor that the line makes in the end, or stores; "" for a scalar."""
         for operation in reversed(line.operations):
-            made = operation.results[:1] or (operation.operands[1:2] if operation.index in self.touches else ())
-            if made and not is_folded(self.graph, operation.block):
-                known = self.graph.values[made[0]]
-                return short_type(known) if known.shape else ""
+            values = operation.results[:1] or (operation.operands[1:2] if operation.index in self.touches else ())
+            if values and not is_folded(self.graph, operation.block):
+                result = self.graph.values[values[0]]
+                return short_type(result) if result.shape else ""
         return ""
 
     def edges(self) -> Iterator[Edge]:
@@ -361,7 +355,7 @@ class SourceView(_TtirView):
             if head is None or is_folded(self.graph, operation.block):
                 continue
             operands = direct_operands(self.graph, operation)
-            for value in dict.fromkeys(each for operand in operands for each in self._inputs(operand, operation)):
+            for value in dict.fromkeys(value for operand in operands for value in self._inputs(operand, operation)):
                 flow = Inflow(value, back=False)
                 yield from self._into(head, operation, flow, self.heads.__contains__, self._box_of)
             for first in controlled_operations(self.graph, operation):
@@ -381,13 +375,13 @@ class SourceView(_TtirView):
             yield from self._inputs(operand, consumer)
 
     def _is_intermediate(self, operation: Operation) -> bool:
-        """Return whether the line of an operation uses its result itself, and nothing but its operands makes it."""
+        """True for an operation whose source line uses its result itself; regions and memory accesses are none."""
         if operation.regions or operation.index in self.touches:
             return False
         return any(_line(user) == _line(operation) for user in self.users.get(operation.results[0], ()))
 
     def order(self) -> Iterator[tuple[str, str]]:
-        """Yield pairs of boxes of which the first goes above: what follows a loop, and one load after another."""
+        """Yield pairs of boxes, the upper one first: a loop and what follows it, two successive loads."""
         by_frame: dict[str | None, list[_Line]] = defaultdict(list)
         for line in self.lines.values():
             by_frame[line.cluster].append(line)

@@ -26,20 +26,12 @@ const watched = el => {
 function render({ model, el }) {
   el.classList.add("kp", "kp-live");
   el.dataset.kernel = `explore ${model.get("kernel")}`;
-  const status = document.createElement("div"), figures = document.createElement("div");
-  status.className = "kp-status";
-  status.setAttribute("role", "status");
-  status.setAttribute("aria-live", "polite");
-  status.setAttribute("aria-atomic", "true");
-  figures.className = "kp-figures";
-  const asleep = document.createElement("p");
-  asleep.className = "kp-asleep";
-  asleep.textContent = `These sliders are asleep: the kernel that moved them was restarted or has ended. To wake them, run
-    the cells again that load kernellab and define ${model.get("kernel")}, then this one.`;
-  const details = document.createElement("details"), summary = document.createElement("summary");
-  const source = document.createElement("div");
-  summary.textContent = "Source and stages";
-  details.append(summary, source);
+  const status = part("div", { class: "kp-status", role: "status", "aria-live": "polite", "aria-atomic": "true" });
+  const figures = part("div", { class: "kp-figures" }), source = part("div");
+  const asleep = part("p", { class: "kp-asleep" },
+    `These sliders are asleep: the kernel that moved them was restarted or has ended. To wake them, run
+    the cells again that load kernellab and define ${model.get("kernel")}, then this one.`);
+  const details = part("details", {}, part("summary", {}, "Source and stages"), source);
   el.append(status, asleep, figures, details);
 
   const tell = (name, value) => { model.set(name, value); model.save_changes(); };
