@@ -44,7 +44,7 @@ from kernellab.views.report import CellReport, summary
 
 SUMMARY_MIME = "application/vnd.kernellab.summary+json"
 
-_numbers = itertools.count(1)  # of the explorers of this process, of which those of one page must not share names
+_numbers = itertools.count(1)  # of the explorers of this process: those of one page must not share names
 
 
 def bundle_of(result: Any) -> Bundle:
@@ -77,11 +77,11 @@ CARDS: dict[type, Callable[[Any], Card]] = {
     Benchmark: benchmark_card,
     Listing: listing_card,
     LoadedVersion: loaded_card,
-    Explanation: explanation_card,
+    Explanation: lambda explanation: explanation_card(explanation, uid=_uid("why")),
     Prediction: prediction_card,
     Comparison: comparison_card,
     Merged: merged_card,
-    Profile: profile_card,
+    Profile: lambda profile: profile_card(profile, uid=_uid("profile")),
     Program: program_card,
     Regressions: regressions_card,
     Traffic: traffic_card,

@@ -14,7 +14,7 @@ from kernellab.target import BlockNeeds, OccupancyStep, Target, limits_of, occup
 from kernellab.views.elements import Fact, bytes_words, lines_words
 
 _LOADS = frozenset({"tt.load", "tt.descriptor_load", "tt.descriptor_gather"})
-_STAGES_OF_LOOP = re.compile(r"^\s*\} \{.*tt\.num_stages = (\d+)")  # what the end of a printed loop says
+_STAGES_OF_LOOP = re.compile(r"^\s*\} \{.*tt\.num_stages = (\d+)")  # at the end of a printed loop
 _PIPELINED = ("ttg.async_copy_global_to_local", "ttng.async_tma_copy_global_to_local", "ttng.async_tma_gather")
 _EXACT = "ieee"
 
@@ -56,7 +56,7 @@ def _loops_with_stages(compiled: Compiled) -> Iterator[tuple[int | None, int]]:
 
 
 def is_pipelined(compiled: Compiled) -> bool:
-    """Return whether the compiler pipelined a loop: its loads are copied ahead of their use.
+    """True for a kernel with a pipelined loop: its loads are copied ahead of their use.
 
     On AMD, where that leaves no mark in the TTGIR, any loop with loads counts.
     """
@@ -81,19 +81,18 @@ def _loading_loops(graph: Graph) -> Iterator[Operation]:
 def precision_words(compiled: Compiled) -> list[str]:
     """Return a sentence for each precision in which a GPU computes ``tl.dot`` of fp32, with the lines."""
     graph, lines = compiled.graph, dict[str, list[int]]()
-    dots = [each for each in graph.operations if each.name == "tt.dot"]
-    single = [each for each in dots if graph.values[each.operands[0]].element == "f32"]
-    on_tensor_cores = _tf32_lines(compiled) if single else frozenset()
-    for dot in single:
-        place = place_of(dot.location)
-        asked = dot.attribute("inputPrecision", _EXACT)
-        taken = asked if asked == _EXACT or (place.file, place.line) in on_tensor_cores else _EXACT
-        lines.setdefault(taken, []).extend([] if place.line is None else [place.line])
-    return [_precision_sentence(taken, tuple(numbers), compiled.target) for taken, numbers in lines.items()]
+    dots = [operation for operation in graph.operations if operation.name == "tt.dot"]
+    dots = [dot for dot in dots if graph.values[dot.operands[0]].element == "f32"]
+    on_tensor_cores = _tensor_core_lines(compiled) if dots else frozenset()
+    for dot in dots:
+        place, precision = place_of(dot.location), dot.attribute("inputPrecision", _EXACT)
+        precision = precision if (place.file, place.line) in on_tensor_cores else _EXACT
+        lines.setdefault(precision, []).extend([] if place.line is None else [place.line])
+    return [_precision_sentence(precision, tuple(numbers), compiled.target) for precision, numbers in lines.items()]
 
 
-def _tf32_lines(compiled: Compiled) -> frozenset[tuple[str | None, int | None]]:
-    """Return the source lines whose machine code multiplies on tensor cores; all of them on AMD."""
+def _tensor_core_lines(compiled: Compiled) -> frozenset[tuple[str | None, int | None]]:
+    """Return the source lines with instructions of tensor cores in the machine code."""
     stage = "ptx" if compiled.target.backend == "cuda" else "amdgcn"
     if stage not in compiled.stages:
         return frozenset()
@@ -101,16 +100,14 @@ def _tf32_lines(compiled: Compiled) -> frozenset[tuple[str | None, int | None]]:
     return frozenset(key for key, profile in profiles.items() if profile.of(InstructionKind.TENSOR))
 
 
-def _precision_sentence(taken: str, lines: tuple[int, ...], target: Target) -> str:
-    where = f" in {lines_words(lines)}" if lines else ""
-    if taken == _EXACT:
-        return f"tl.dot of fp32{where}: full fp32 on {target}, without tensor cores"
-    if taken == "tf32":
-        return (
-            f'tl.dot of fp32{where}: TF32 on {target} (10 bits of mantissa); input_precision="ieee" keeps fp32, '
-            "without tensor cores"
-        )
-    return f"tl.dot of fp32{where}: {taken.upper().replace('X', 'x')} on {target} (several products for one)"
+def _precision_sentence(precision: str, lines: tuple[int, ...], target: Target) -> str:
+    dot = f"tl.dot of fp32{f' in {lines_words(lines)}' if lines else ''}"
+    if precision == _EXACT:
+        return f"{dot}: full fp32 on {target}, without tensor cores"
+    if precision == "tf32":
+        remedy = 'input_precision="ieee" keeps fp32, without tensor cores'
+        return f"{dot}: TF32 on {target} (10 bits of mantissa); {remedy}"
+    return f"{dot}: {precision.upper().replace('X', 'x')} on {target} (several products for one)"
 
 
 def resource_facts(compiled: Compiled) -> tuple[Fact, ...]:
@@ -119,18 +116,12 @@ def resource_facts(compiled: Compiled) -> tuple[Fact, ...]:
     Spills, stack, shared and tensor memory and scalar registers are there only where a kernel has some.
     """
     resources = compiled.resources
-    return (
-        *_register_facts(resources),
-        *_stack_facts(resources),
-        *([Fact("shared memory", bytes_words(resources.shared_bytes))] if resources.shared_bytes else []),
-        *(
-            [Fact("tensor memory", plural(resources.tensor_memory_columns, "column"), "per program")]
-            if resources.tensor_memory_columns
-            else []
-        ),
-        Fact("threads", f"{resources.threads:,}", "per program"),
-        _occupancy_fact(compiled),
-    )
+    facts = [*_register_facts(resources), *_stack_facts(resources)]
+    if resources.shared_bytes:
+        facts.append(Fact("shared memory", bytes_words(resources.shared_bytes)))
+    if resources.tensor_memory_columns:
+        facts.append(Fact("tensor memory", plural(resources.tensor_memory_columns, "column"), "per program"))
+    return (*facts, Fact("threads", f"{resources.threads:,}", "per program"), _occupancy_fact(compiled))
 
 
 def _register_facts(resources: Resources) -> list[Fact]:
@@ -156,8 +147,8 @@ def _occupancy_fact(compiled: Compiled) -> Fact:
     """Return the occupancy with what limits it, and the least change that raises it."""
     resources, limits = compiled.resources, limits_of(compiled.target)
     if resources.occupancy is None or resources.registers is None:
-        unknown = resources.registers is not None and resources.fits
-        return Fact("occupancy", "not known", "the limits of this target are not known" if unknown else "")
+        has_no_limits = resources.registers is not None and resources.fits
+        return Fact("occupancy", "not known", "the limits of this target are not known" if has_no_limits else "")
     value, detail = f"{resources.occupancy * 100:.3g}%", ""
     if resources.limiter and resources.occupancy < 1:
         detail = f"limited by {resources.limiter}"
@@ -170,7 +161,7 @@ def _occupancy_fact(compiled: Compiled) -> Fact:
 
 
 def needs_of(resources: Resources) -> BlockNeeds:
-    """Return what a block of a kernel takes of an SM."""
+    """Return the needs of a block of a kernel on an SM: threads, registers, shared memory."""
     return BlockNeeds(
         resources.threads, resources.registers or 0, resources.shared_bytes, resources.scalar_registers or 0
     )

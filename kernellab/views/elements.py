@@ -1,4 +1,4 @@
-"""What all views share: numbers and sentences in words; pages, style sheets, pieces of HTML."""
+"""Common parts of all views: numbers and sentences in words; pages, style sheets, pieces of HTML."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def size_words(count: int) -> str:
     return f"{count} B"
 
 
-def percent(share: float) -> str:
+def percent_words(share: float) -> str:
     """Return ``4.2 %``, or ``42 %``."""
     return format(share, ".1%" if share < 0.0995 else ".0%").replace("%", " %")
 
@@ -206,9 +206,9 @@ def title(tip: str) -> str:
 
 
 def code_line(text: str) -> str:
-    """Return a line of source whose indentation survives without style sheets, as on code hosts.
+    """Return a line of source, indented by no-break spaces: on code hosts, which drop style sheets, these stay.
 
-    It is made of spaces that do not break; what is copied has plain ones, browsers see to that.
+    Browsers copy them as plain ones.
     """
     line = text.expandtabs(4)
     bare = line.lstrip(" ")

@@ -1,4 +1,4 @@
-"""Layouts as pictures: who holds each element of a tile, on a card of values, and in a pane of the explorer."""
+"""Layouts as pictures: the owner of each element of a tile, on a card of values, and in a pane of the explorer."""
 
 from __future__ import annotations
 
@@ -106,18 +106,18 @@ def corner_of(shape: Index) -> list[Index]:
 
 def _corner(numbers: Mapping[Index, int], flat: _Flat, unit: str, words: str) -> TileMap:
     rows, columns = min(flat[0], CORNER[0]), min(flat[1], CORNER[1])
-    found = {(r, c): numbers[_element_index(r, c, flat)] for r in range(rows) for c in range(columns)}
+    shown = {(r, c): numbers[_element_index(r, c, flat)] for r in range(rows) for c in range(columns)}
     part = "" if (rows, columns) == flat[:2] else f" (the first {rows} x {columns} of {flat[0]} x {flat[1]})"
-    return TileMap(f"Each element by {words}{part}", unit, found, rows, columns)
+    return TileMap(f"Each element by {words}{part}", unit, shown, rows, columns)
 
 
 def _whole(numbers: Mapping[Index, int], flat: _Flat, words: str) -> TileMap:
     """Return the map of a whole tile; where it has many elements, a cell stands for a block of them."""
     down, across = max(1, flat[0] // _WHOLE_CELLS), max(1, flat[1] // _WHOLE_CELLS)
     rows, columns = flat[0] // down, flat[1] // across
-    found = {(r, c): numbers[_element_index(r * down, c * across, flat)] for r in range(rows) for c in range(columns)}
+    shown = {(r, c): numbers[_element_index(r * down, c * across, flat)] for r in range(rows) for c in range(columns)}
     part = f" (one cell = {down} x {across} elements)" if down * across > 1 else ""
-    return TileMap(f"Each element by {words}{part}", "warp", found, rows, columns, (down, across))
+    return TileMap(f"Each element by {words}{part}", "warp", shown, rows, columns, (down, across))
 
 
 def _axes(tile: TileMap) -> list[str]:
@@ -162,11 +162,9 @@ def _labels(tile: TileMap) -> list[str]:
     """Return the number of each run that has room for it; of runs one below the other, of the first alone."""
     parts = [f'<g font-size="{_TEXT_PX}" fill="currentColor" text-anchor="middle" pointer-events="none">']
     for number, runs in sorted(_runs(tile).items()):
-        told: set[tuple[int, int, int]] = set()
         for row, column, length in runs:
-            is_new = (row - 1, column, length) not in told
-            told.add((row, column, length))
-            if is_new and length * _CELL_PX >= len(str(number)) * _TEXT_PX * 0.62 + 1:
+            is_first = (row - 1, column, length) not in runs
+            if is_first and length * _CELL_PX >= len(str(number)) * _TEXT_PX * 0.62 + 1:
                 x = _MARGIN_PX + (column + length / 2) * _CELL_PX
                 y = _MARGIN_PX + (row + 0.5) * _CELL_PX + _TEXT_PX * 0.36
                 parts.append(f'<text x="{x:g}" y="{y:.1f}">{number}</text>')
@@ -205,22 +203,22 @@ def tile_key(value: LaidOutValue) -> Key:
     return str(value.encoding), value.shape, value.element_bits if "shared" in value.encoding.kind else 0
 
 
-def tiles_of(found: Layouts, most: int) -> dict[Key, LaidOutValue]:
+def tiles_of(layouts: Layouts, most: int) -> dict[Key, LaidOutValue]:
     """Return a value for each drawn layout and shape, ``most`` of them, by interest."""
     tiles: dict[Key, LaidOutValue] = {}
-    for value in sorted(found.values, key=_interest, reverse=True):
+    for value in sorted(layouts.values, key=_interest, reverse=True):
         if len(tiles) < most:
             tiles.setdefault(tile_key(value), value)
     return tiles
 
 
 _PRODUCTS = {"nvidia_mma": 4, "amd_mfma": 4, "amd_wmma": 4, "tensor_memory_encoding": 4}
-_INTEREST = {"slice": 0, "blocked": 1, "dot_op": 3, **_PRODUCTS}  # what lies in shared memory comes between
+_INTEREST = {"slice": 0, "blocked": 1, "dot_op": 3, **_PRODUCTS}  # 2 for values in shared memory
 
 
-def most_interesting(found: Layouts) -> LaidOutValue:
+def most_interesting(layouts: Layouts) -> LaidOutValue:
     """Return the value to show first: a result or an operand of tensor cores, if there is one."""
-    return max(found.values, key=_interest)
+    return max(layouts.values, key=_interest)
 
 
 def _interest(value: LaidOutValue) -> tuple[bool, int]:
@@ -254,15 +252,15 @@ class TilesPane:
     """The values of a kernel and the tiles of at most ``most`` layouts; ``numbers`` are those of source lines.
 
     It stands on a card, and in the explorer below TTGIR. Without a script, a value is chosen in the list, where those
-    of the chosen line come first. A script chooses the value that is clicked in TTGIR, and shows who holds the element
-    under the pointer, from ``data-tile``.
+    of the chosen line come first. A script chooses the value that is clicked in TTGIR, and shows the owner of the
+    element under the pointer, from ``data-tile``.
     """
 
-    def __init__(self, found: Layouts, most: int, uid: str, numbers: Mapping[LineKey, int]) -> None:
-        self._uid, self._found, self._numbers = uid, found, numbers
-        self._tiles = tiles_of(found, most)
+    def __init__(self, layouts: Layouts, most: int, uid: str, numbers: Mapping[LineKey, int]) -> None:
+        self._uid, self._layouts, self._numbers = uid, layouts, numbers
+        self._tiles = tiles_of(layouts, most)
         self._at = {key: number for number, key in enumerate(self._tiles)}
-        self._left_out = len({tile_key(value) for value in found.values} - set(self._tiles))
+        self._left_out = len({tile_key(value) for value in layouts.values} - set(self._tiles))
 
     def rules(self, stage: int | None = None) -> str:
         """Return the CSS rules that show the chosen tile; with ``stage`` (TTGIR), the pane shows with that alone."""
@@ -273,7 +271,7 @@ class TilesPane:
         for unit in range(3):
             rules.append(f"{root}:has(.u{unit}:checked) .f{unit}{{display:block}}")
             rules.append(f"{root}:has(.u{unit}:checked) .b{unit}{{background:rgba($mark,.26)}}")
-        lines = sorted({n for value in self._found.values if (n := self._number(value)) is not None})
+        lines = sorted({n for value in self._layouts.values if (n := self._number(value)) is not None})
         first = ",".join(f"{root}:has(.r{n}:checked) .kx-values .k{n}" for n in lines)
         sheet = style_sheet(__package__, "tiles.css")
         return sheet + fill_in("".join(rules)) + (f"{first}{{order:-1}}" if first else "")
@@ -295,14 +293,14 @@ class TilesPane:
 
     def drawn_values(self) -> tuple[str, ...]:
         """Return the names in TTGIR of the values with a drawn layout."""
-        return tuple(value.name for value in self._found.values if tile_key(value) in self._at)
+        return tuple(value.name for value in self._layouts.values if tile_key(value) in self._at)
 
     def _number(self, value: LaidOutValue) -> int | None:
         return self._numbers.get((value.file, value.line or 0))
 
     def _values(self) -> Iterator[str]:
         chosen = next(iter(self._tiles.values()), None)
-        for value in self._found.values:
+        for value in self._layouts.values:
             tile = self._at.get(tile_key(value))
             if tile is None:
                 continue

@@ -144,14 +144,13 @@ def summary(report: CellReport) -> list[dict[str, Any]]:
 
 
 _RESOURCES = ("registers", "spill_bytes", "stack_bytes", "shared_bytes", "occupancy", "fits")
-_TOUCHED = {"reads": Access.READ, "writes": Access.WRITE, "atomics": Access.ATOMIC}
 
 
 def _facts(report: KernelReport) -> dict[str, Any]:
     compiled, run, check = report.compiled, report.run, report.check
     touched = {
         name: [argument.name for argument in report.arguments if kind in (argument.lines or {})]
-        for name, kind in _TOUCHED.items()
+        for name, kind in (("reads", Access.READ), ("writes", Access.WRITE), ("atomics", Access.ATOMIC))
     }
     return {
         "label": report.label,
@@ -174,11 +173,12 @@ def _facts(report: KernelReport) -> dict[str, Any]:
 
 
 def _predicted_facts(prediction: Prediction | None) -> dict[str, Any]:
-    times: tuple[float | None, ...] = (None, None, None)
-    if prediction is not None:
-        times = prediction.time_ms / 1e3, prediction.low_ms / 1e3, prediction.high_ms / 1e3
-    names = ("predicted_seconds", "predicted_low_seconds", "predicted_high_seconds")
-    return {**dict(zip(names, times, strict=True)), "predicted_for": prediction.device if prediction else None}
+    return {
+        "predicted_seconds": prediction.time_ms / 1e3 if prediction else None,
+        "predicted_low_seconds": prediction.low_ms / 1e3 if prediction else None,
+        "predicted_high_seconds": prediction.high_ms / 1e3 if prediction else None,
+        "predicted_for": prediction.device if prediction else None,
+    }
 
 
 _LOOP_TRIPS = 8  # what a loop whose trip count is not looked at counts for

@@ -88,21 +88,20 @@ class GraphView(anywidget.AnyWidget):
             effects = subject.effects
         self._start(GraphPictures(graph, effects, text), view, argument)
 
-    def _start(self, pictures: GraphPictures, view: str | None, argument: str, **more: Any) -> None:
+    def _start(self, pictures: GraphPictures, view: str | None, argument: str, **state: Any) -> None:
         self._pictures = pictures
-        chosen = pictures.checked_view(view or pictures.default)
-        collapsed = pictures.collapsed_at_first(chosen)
-        start = pictures.checked_start(chosen, argument)
+        view = pictures.checked_view(view or pictures.default)
+        collapsed, start = pictures.collapsed_at_first(view), pictures.checked_start(view, argument)
         super().__init__(
-            view=chosen,
+            view=view,
             collapsed=collapsed,
             slice=start,
-            svg=pictures.draw(chosen, collapsed).svg,
-            index=pictures.index(chosen),
-            members=pictures.members(chosen, collapsed, start, self.direction) if start else [],
+            svg=pictures.draw(view, collapsed).svg,
+            index=pictures.index(view),
+            members=pictures.members(view, collapsed, start, self.direction) if start else [],
             arguments=pictures.arguments,
             views=pictures.views,
-            **{"html": graph_pane(""), **more},
+            **{"html": graph_pane(""), **state},
         )
 
     @traitlets.validate("view")
@@ -177,8 +176,7 @@ class GraphView(anywidget.AnyWidget):
 
     def _live(self) -> tuple[dict[str, Any], dict[str, Any]]:
         bundle: Any = super()._repr_mimebundle_()
-        data, metadata = bundle if isinstance(bundle, tuple) else (bundle or {}, {})
-        return data, metadata
+        return bundle if isinstance(bundle, tuple) else (bundle or {}, {})
 
 
 class Explorer(GraphView):
@@ -208,12 +206,11 @@ class Explorer(GraphView):
         self._compiled = compiled
         self._source = text
         self._has_sass = opened == "sass"
-        explored = self._rendering(opened)
-        names = [stage.name for stage in explored.exploration.stages]
-        self._stages = names
-        self._values = explored.drawn_values()
-        html = explored.html(graph_pane(""))
-        self._start(explored.pictures(), view, argument, html=html, stage=opened or names[explored.opened])
+        rendering = self._rendering(opened)
+        self._stages = [stage.name for stage in rendering.exploration.stages]
+        self._values = rendering.drawn_values()
+        stage = opened or self._stages[rendering.opened]
+        self._start(rendering.pictures(), view, argument, html=rendering.html(graph_pane("")), stage=stage)
 
     def _rendering(self, opened: str | None) -> Rendering:
         exploration = explore(self._compiled, self._source, sass=self._has_sass, pending=True)
@@ -234,14 +231,14 @@ class Explorer(GraphView):
         if change["new"] != "sass" or self._has_sass:
             return
         self._has_sass = True
-        explored = self._rendering("sass")
-        self._pictures = explored.pictures()
-        self._stages = [stage.name for stage in explored.exploration.stages]
+        rendering = self._rendering("sass")
+        self._pictures = rendering.pictures()
+        self._stages = [stage.name for stage in rendering.exploration.stages]
         with self.hold_sync():
             self.svg = self._pictures.draw(self.view, self.collapsed).svg
-            self.html = explored.html(graph_pane(""))
+            self.html = rendering.html(graph_pane(""))
             if "sass" not in self._stages:
-                self.stage = self._stages[explored.opened]
+                self.stage = self._stages[rendering.opened]
                 self.message = "There is no SASS: the disassembler cannot read the binary."
 
     def still(self) -> str:
@@ -251,7 +248,7 @@ class Explorer(GraphView):
         return with_fallbacks(html)
 
     def words(self) -> str:
-        """Return what a terminal shows."""
+        """Return the text for a terminal."""
         return f"Explorer of {self._compiled.kernel} for {self._compiled.target}"
 
 

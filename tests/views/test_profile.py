@@ -8,7 +8,8 @@ import kernellab
 from kernellab.explain.profile import Counters, InstructionSamples, LineSamples, Profile, Share, Stall
 from kernellab.ir.graph import main_file
 from kernellab.views.cards.explanation import counters_words, profile_card
-from kernellab.views.explorers import heat_of, percent
+from kernellab.views.elements import percent_words
+from kernellab.views.explorers import heat_of
 from tests.kernels.cases import all_cases
 
 
@@ -70,4 +71,4 @@ def test_counters_are_told_as_shares() -> None:
 
 @pytest.mark.parametrize(("share", "text"), [(0.0004, "0.0 %"), (0.042, "4.2 %"), (0.423, "42 %"), (1.0, "100 %")])
 def test_small_shares_keep_a_digit(share: float, text: str) -> None:
-    assert percent(share) == text
+    assert percent_words(share) == text

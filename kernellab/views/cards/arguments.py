@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from kernellab.compile.argument_values import ArgumentValue
+from kernellab.errors import plural
 from kernellab.ir.effects import Effects
 from kernellab.ir.operations import Access
 from kernellab.views import elements
@@ -87,7 +88,7 @@ def value_words(value: ArgumentValue | None) -> str:
 
 
 def narrow_words(argument: ArgumentReport) -> str:
-    """Return what it costs that an argument is not divisible by 16; "" where it costs nothing.
+    """Describe the narrow accesses of an argument that is not divisible by 16; "" without any.
 
     For instance: ``1,000 is not divisible by 16: loads of 2 bytes (lines 7, 12), 16 if it were``.
     """
@@ -99,7 +100,7 @@ def narrow_words(argument: ArgumentReport) -> str:
     parts = []
     for (kind, width), lines in groups.items():
         where = f" ({elements.lines_words(tuple(lines))})" if lines else ""
-        parts.append(f"{_WORDS[kind]} of {width} {'byte' if width == 1 else 'bytes'}{where}")
+        parts.append(f"{_WORDS[kind]} of {plural(width, 'byte')}{where}")
     widest = max(access.possible_bytes for access in argument.narrow)
     return f"{_divisor_words(argument.value)}: {', '.join(parts)}; {widest} if it were"
 
@@ -114,27 +115,21 @@ def _divisor_words(value: ArgumentValue | None) -> str:
 
 def accesses(effects: Effects, argument: str, lines: Mapping[Access, tuple[int, ...]]) -> str:
     """Return the marks of the accesses of an argument, with their source lines; "" where there are none."""
+    tips = {kind: elements.sites_words(effects, argument, kind) for kind in Access if kind in lines}
     return "".join(
-        badge(
-            kind,
-            elements.lines_words(lines[kind]),
-            word=elements.PAST[kind],
-            tip=elements.sites_words(effects, argument, kind),
-        )
-        for kind in Access
-        if kind in lines
+        badge(kind, elements.lines_words(lines[kind]), word=elements.PAST[kind], tip=tip) for kind, tip in tips.items()
     )
 
 
 def untouched_words(argument: ArgumentReport, effects: Effects) -> str:
-    """Return what a card says of memory without known accesses; "" of an argument that is not a memory."""
+    """Return ``untouched`` or ``not known`` for memory without known accesses; "" for other arguments."""
     if argument.lines is None:
         return ""
     return "not known" if effects.unknown else "untouched"
 
 
 def changed_words(argument: ArgumentReport) -> str:
-    """Return what a run did to an argument; "" where it is only read and holds what it held."""
+    """Return the number of changed elements of an argument in words; "" where it was only read."""
     is_only_read = argument.lines is not None and set(argument.lines) <= {Access.READ}
     if argument.changed is None or argument.elements is None or (is_only_read and not argument.changed):
         return ""
@@ -142,13 +137,10 @@ def changed_words(argument: ArgumentReport) -> str:
 
 
 def changes_words(changed: int, total: int | None) -> str:
-    """Return how many elements changed, in words that do not read as a failed store.
-
-    A store that writes the value that an element had counts as no change.
-    """
+    """Return ``3 elements changed, 5 same as before``; a store of the value that was there counts as no change."""
     if not changed:
         return "same values as before"
-    count = f"{changed:,} element{'' if changed == 1 else 's'}"
+    count = plural(changed, "element")
     if total is None:
         return f"{count} changed"
     rest = total - changed

@@ -23,8 +23,8 @@ def check_picture(check: Check) -> str:
     parts = [_with_caption(heat_svg(check), heat_words(check))] if check.heat else []
     detail = check.detail
     if detail is not None and detail.histogram is not None:
-        picture = histogram_svg(check.argument, detail.histogram)
-        parts.append(_with_caption(picture, histogram_words(detail.histogram)))
+        words = f"Elements by error, in ulp of {detail.histogram.dtype}. Red: outside tolerance; log scale."
+        parts.append(_with_caption(histogram_svg(check.argument, detail.histogram), words))
     if detail is not None and detail.worst:
         table, words = worst_table(detail.worst).html(), worst_words(check.argument, detail.worst)
         parts.append(_with_caption(table, words, is_above=True))
@@ -87,17 +87,10 @@ def histogram_svg(argument: str, histogram: ErrorHistogram) -> str:
             scale, unit = next((pair for pair in _SCALES if count >= 10 * pair[0]), (1, ""))
             parts.append(_text(middle, top - 3, f"{count / scale:,.0f}{unit}"))
         parts.append(_text(middle, _LABEL_PX + _HEIGHT_PX + 12, label))
-    width = len(bins) * (_BAR_PX + _GAP_PX) - _GAP_PX
-    base = _LABEL_PX + _HEIGHT_PX
+    width, base = len(bins) * (_BAR_PX + _GAP_PX) - _GAP_PX, _LABEL_PX + _HEIGHT_PX
     parts.append(f'<path d="M0 {base}H{width}" stroke="{GREY}" fill="none"/>')
-    title = f"Errors of {argument} in ulp"
     description = ", ".join(f"{label}: {count:,}" for label, _, _, count in bins)
-    return svg_element(title, description, width, base + _LABEL_PX + 2, parts)
-
-
-def histogram_words(histogram: ErrorHistogram) -> str:
-    """Return the caption of the histogram."""
-    return f"Elements by error, in ulp of {histogram.dtype}. Red: outside tolerance; log scale."
+    return svg_element(f"Errors of {argument} in ulp", description, width, base + _LABEL_PX + 2, parts)
 
 
 def worst_words(argument: str, worst: tuple[WorstElement, ...]) -> str:
@@ -131,8 +124,8 @@ def _bins(histogram: ErrorHistogram) -> Iterator[tuple[str, int, int, int]]:
     """Yield name, right, wrong and all of each bin, from the first to the last that holds any."""
     names = [*(f"≤{_edge(edge)}" for edge in EDGES), f">{_edge(EDGES[-1])}", "inf, nan"]
     counts = list(zip(names, histogram.right, histogram.wrong, strict=True))
-    held = [at for at, (_, right, wrong) in enumerate(counts) if right + wrong]
-    for name, right, wrong in counts[held[0] : held[-1] + 1] if held else ():
+    filled = [at for at, (_, right, wrong) in enumerate(counts) if right + wrong]
+    for name, right, wrong in counts[filled[0] : filled[-1] + 1] if filled else ():
         yield name, right, wrong, right + wrong
 
 
@@ -151,34 +144,32 @@ def check_words(checks: Sequence[Check], stores: Mapping[str, Sequence[int]]) ->
 
     ``stores`` are the source lines that write each output.
     """
-    for check in checks:
-        if not check.equal:
-            yield False, _differing_words(check, tuple(stores.get(check.argument, ())))
     equal: dict[str, list[Check]] = {}
     for check in checks:
         if check.equal:
             equal.setdefault(check.expression, []).append(check)
+        else:
+            yield False, _differing_words(check, tuple(stores.get(check.argument, ())))
     for expression, group in equal.items():
         outputs, verb = ", ".join(check.argument for check in group), "matches" if len(group) == 1 else "match"
         yield True, f"{outputs} {verb} {expression}; {error_text(group)}"
 
 
 def _differing_words(check: Check, lines: tuple[int, ...]) -> str:
-    """Return the worst error with its tolerance, how many elements are wrong, where they lie and who stores them."""
-    stored = f", stored in {lines_words(lines)}" if lines else ""
-    head = f"{check.argument} differs from {check.expression}"
+    """Return the worst error, its tolerance, and the wrong elements: their number, place and storing lines."""
     count = f"{check.mismatched:,} of {check.elements:,} elements"
     if check.never_written == check.mismatched:
         parts = [f"{count} were never written"]
     else:
         never = f" ({check.never_written:,} of them never written)" if check.never_written else ""
+        stored = f", stored in {lines_words(lines)}" if lines else ""
         parts = [*_error_words(check), f"{count} wrong{never}{stored}"]
     if check.extent and 1 < check.mismatched < check.elements:
         parts.append(f"all in [{spans_words(check.extent)}]")
     if check.detail is None or not check.detail.worst:  # else a table has them
         parts += map(str, check.differences)
     cause = f". {check.cause}" if check.cause else ""
-    return f"{head}: {'; '.join(parts)}{cause}"
+    return f"{check.argument} differs from {check.expression}: {'; '.join(parts)}{cause}"
 
 
 def _error_words(check: Check) -> list[str]:

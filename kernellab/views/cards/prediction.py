@@ -7,7 +7,7 @@ from html import escape
 
 from kernellab.explain.prediction import Prediction
 from kernellab.views.blocks import Block, Card, Drawing, Heading, Message, Section, html_table, notes
-from kernellab.views.elements import percent, predicted_words, seconds_words, share_bar
+from kernellab.views.elements import percent_words, predicted_words, seconds_words, share_bar
 
 _LEAST_SHOWN = 0.02  # of the time of the launch
 
@@ -27,7 +27,7 @@ def prediction_card(prediction: Prediction) -> Card:
 def prediction_sentence(prediction: Prediction) -> str:
     """Return ``Predicted 37 us (28 us to 47 us) on H200, limited by DRAM; 80 % of the roofline.``"""
     time = predicted_words(prediction.time_ms, prediction.low_ms, prediction.high_ms)
-    share = f"; {percent(prediction.share)} of the roofline"
+    share = f"; {percent_words(prediction.share)} of the roofline"
     return f"Predicted {time} on {prediction.device}, limited by {prediction.bound}{share}."
 
 

@@ -1,4 +1,4 @@
-"""Traffic as a card: what each access moves, the source with a badge for each, one warp of it, who touches what."""
+"""Traffic as a card: the sectors of each access, the source with badges, a warp of each access, maps of programs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from kernellab.views.elements import (
     code_line,
     grid_words,
     number,
-    percent,
+    percent_words,
     share_bar,
     size_words,
     style,
@@ -42,7 +42,7 @@ def _kind_of(row: TrafficRow) -> Access:
 
 
 def _place_name(row: TrafficRow) -> str:
-    """Return what an access touches: an argument, ``via ptrs`` through the pointers in one, or shared memory."""
+    """Return the memory of an access: an argument, ``via ptrs`` for the pointers in one, or shared memory."""
     return (row.argument or f"{row.space} memory").replace(REACHED, "via ")
 
 
@@ -83,7 +83,7 @@ def traffic_card(traffic: Traffic) -> Card:
 
 
 def _text_lines(traffic: Traffic) -> list[str]:
-    """Return a line per access of a launch, then what is remarkable, and what is unknown."""
+    """Return a line per access of a launch, then the untouched elements, the unknown, and notes."""
     lines = table_of(_COLUMNS, shown_rows(traffic)).lines()
     lines += [] if traffic.rows or traffic.unknown else ["It accesses no memory."]
     unknown = (f"unknown: {reason}" for reason in traffic.unknown)
@@ -95,18 +95,18 @@ def shown_rows(traffic: Traffic) -> list[TrafficRow]:
     """Return the rows of a card; the accesses that set up a descriptor in one line are one row."""
     rows = dict[object, TrafficRow]()
     for row in traffic.rows:
-        is_setup = row.argument == DESCRIPTOR
-        key = (row.file, row.line) if is_setup else id(row)
-        earlier = rows.get(key)
-        sums = {name: getattr(earlier, name) + getattr(row, name) for name in _SUMS} if earlier is not None else {}
-        rows[key] = row if earlier is None else replace(earlier, **sums)
+        key = (row.file, row.line) if row.argument == DESCRIPTOR else id(row)
+        earlier = rows.setdefault(key, row)
+        if earlier is not row:
+            rows[key] = replace(earlier, **{name: getattr(earlier, name) + getattr(row, name) for name in _SUMS})
     return list(rows.values())
 
 
 def _sample_notes(traffic: Traffic) -> Iterator[str]:
     """Yield a sentence on the part of the grid that was counted, if it was not all of it."""
     if traffic.share < 1 and traffic.is_known:
-        yield f"extrapolated from {percent(traffic.share)} of the grid; elements never read or written are unknown"
+        share = percent_words(traffic.share)
+        yield f"extrapolated from {share} of the grid; elements never read or written are unknown"
 
 
 def words(traffic: Traffic) -> list[str]:
@@ -143,15 +143,11 @@ def _rows_html(traffic: Traffic) -> str:
         return ""
     shown = shown_rows(traffic)
     rows = [_row_cells(row, traffic) for row in shown]
-    counts = set(_HEAD) - {"access", "useful / transferred bytes"}
-    columns = [
-        (at, name, ' class="kl-count"' if name in counts else "")
-        for at, name in enumerate(_HEAD)
-        if any(row[at] for row in rows)
-    ]
-    head = [f'<th scope="col"{style}>{name}</th>' for _, name, style in columns]
+    columns = [at for at in range(len(_HEAD)) if any(row[at] for row in rows)]
+    styles = ["" if name in ("access", "useful / transferred bytes") else ' class="kl-count"' for name in _HEAD]
+    head = [f'<th scope="col"{styles[at]}>{_HEAD[at]}</th>' for at in columns]
     body = (
-        f"<tr{title(totals_words(row))}>{''.join(f'<td{style}>{cells[at]}</td>' for at, _, style in columns)}</tr>"
+        f"<tr{title(totals_words(row))}>{''.join(f'<td{styles[at]}>{cells[at]}</td>' for at in columns)}</tr>"
         for row, cells in zip(shown, rows, strict=True)
     )
     return html_table(body, head, "kl-traffic")
@@ -160,11 +156,10 @@ def _rows_html(traffic: Traffic) -> str:
 def _row_cells(row: TrafficRow, traffic: Traffic) -> tuple[str, ...]:
     """Return the cells of a row as HTML, "" where one has nothing to say."""
     is_global, useful = row.space == "global", min(1.0, row.bytes_used / row.bytes) if row.bytes else 1.0
-    moved = f"{size_words(row.bytes_used)} / {size_words(row.bytes)}, {percent(useful)}"
+    moved = f"{size_words(row.bytes_used)} / {size_words(row.bytes)}, {percent_words(useful)}"
     moved += share_bar(useful, waste_class(used_share(row)))
-    files = {each.file for each in traffic.rows if each.file}
-    place = "" if row.line is None else str(row.line)
-    if len(files) > 1 and row.file:
+    place = number(row.line, "d")
+    if row.file and len({other.file for other in traffic.rows if other.file}) > 1:
         place = escape(f"{short_file(row.file)}:{place}")
     return (
         place,
@@ -175,7 +170,7 @@ def _row_cells(row: TrafficRow, traffic: Traffic) -> tuple[str, ...]:
         moved if is_global else "",
         f"{row.wavefronts:,}" if row.wavefronts else "",
         f"{row.conflicts:,}" if row.conflicts else "",
-        percent(row.lanes_off) if row.lanes_off else "",
+        percent_words(row.lanes_off) if row.lanes_off else "",
     )
 
 
@@ -210,14 +205,14 @@ def spacing_words(example: WarpExample) -> str:
 
 
 _ARGUMENTS: dict[str, Callable[[ArgumentTraffic], str]] = {
-    "argument": lambda each: each.argument,
-    "elements": lambda each: f"{each.elements:,}",
-    "read": lambda each: size_words(each.read_bytes) if each.is_read else "",
-    "written": lambda each: size_words(each.written_bytes) if each.is_written else "",
-    "reads per element": lambda each: _reads_text(each.reads_per_element) if each.is_read else "",
-    "footprint": lambda each: size_words(each.footprint_bytes),
-    "without L2 reuse": lambda each: size_words(each.wave_bytes),
-    "waves": lambda each: f"{each.waves:,}",
+    "argument": lambda row: row.argument,
+    "elements": lambda row: f"{row.elements:,}",
+    "read": lambda row: size_words(row.read_bytes) if row.is_read else "",
+    "written": lambda row: size_words(row.written_bytes) if row.is_written else "",
+    "reads per element": lambda row: _reads_text(row.reads_per_element) if row.is_read else "",
+    "footprint": lambda row: size_words(row.footprint_bytes),
+    "without L2 reuse": lambda row: size_words(row.wave_bytes),
+    "waves": lambda row: f"{row.waves:,}",
 }
 
 

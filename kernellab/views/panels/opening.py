@@ -51,10 +51,11 @@ def open_panel(session: Session, call: UserCall, check: Any) -> Panel:
     Raises:
         UsageError: a range is none, or a name is unknown.
     """
-    named, interprets = zip(parameter_names(call.kernel), call.args, strict=False), session.runtime.interprets()
-    given = {name: tensors_for_pointers(name, value) if interprets else value for name, value in named}
-    reference = None if check is None else check_of(check)
-    return _panel(session, call.kernel, call.grid, given, call.meta, reference, _last_launch(session, call.kernel))
+    arguments = dict(zip(parameter_names(call.kernel), call.args, strict=False))
+    if session.runtime.interprets():
+        arguments = {name: tensors_for_pointers(name, value) for name, value in arguments.items()}
+    reference, launched = None if check is None else check_of(check), _last_launch(session, call.kernel)
+    return _panel(session, call.kernel, call.grid, arguments, call.meta, reference, launched)
 
 
 def opened_on_launch(session: Session, record: LaunchRecord, check: Reference | None = None) -> Panel:
@@ -62,10 +63,10 @@ def opened_on_launch(session: Session, record: LaunchRecord, check: Reference | 
     kernel = session.kernels.owner_of(record.kernel)
     supplied, options = supplied_names(kernel), record.compiled.options
     values = {**record.arguments, **{name: options[name] for name in INTEGER_OPTIONS[:2] if options.get(name)}}
-    given = {name: value for name, value in values.items() if name not in supplied}
+    arguments = {name: value for name, value in values.items() if name not in supplied}
     launched = {name: constexpr_value(value) for name, value in values.items() if name in supplied}
     grid = record.given_grid if record.given_grid is not None else record.grid or (1,)
-    return _panel(session, kernel, grid, given, {}, check, launched)
+    return _panel(session, kernel, grid, arguments, {}, check, launched)
 
 
 def _last_launch(session: Session, kernel: Kernel) -> Mapping[str, Any]:
@@ -97,7 +98,8 @@ def _panel(
         subject = replace(subject, blocks={})
     plan = plan_controls(subject, ranges)
     here = None if runtime.is_offline() else gpu_target_of_machine()
-    inputs, zeroed = _memory(plan.fixed), tuple(stated.reset_to_zero)
+    inputs = {name: value for name, value in plan.fixed.items() if memory_of({name: value})}
+    zeroed = tuple(stated.reset_to_zero)
     fixed, runner = plan.fixed, _runner(runtime, inputs, Verdicts(check), zeroed, has_gpu=here is not None)
     if here is not None:
         fixed = {**fixed, **runner.inputs}  # timed on what is checked
@@ -129,12 +131,12 @@ def _runner(
     runtime: Runtime, inputs: Mapping[str, Any], verdicts: Verdicts, zeroed: tuple[str, ...], *, has_gpu: bool
 ) -> OnCpu | OnGpu:
     if not has_gpu:
-        held = inputs if size_bytes(inputs) > BYTES_AT_MOST else copy_arguments(inputs)  # what is too large is not run
-        return OnCpu(runtime.interpret, held, verdicts, zeroed)
+        copies = inputs if size_bytes(inputs) > BYTES_AT_MOST else copy_arguments(inputs)  # too large ones are not run
+        return OnCpu(runtime.interpret, copies, verdicts, zeroed)
     import torch  # only where there is a GPU
 
     try:
-        held = inputs if verdicts.check is None else copy_arguments(inputs)
+        copies = inputs if verdicts.check is None else copy_arguments(inputs)
     except torch.OutOfMemoryError as exc:
         raise UsageError(
             f"check works on copies of the arguments, and the GPU has no room for their {size_bytes(inputs) / 1e9:.1f} "
@@ -144,7 +146,7 @@ def _runner(
     def bench(launches: Launches) -> Bench:
         return bench_of(launches, runtime.trials, _TIMEOUT_S)
 
-    return OnGpu(runtime, bench, held, verdicts, torch.cuda.current_device(), _TIMEOUT_S, zeroed)
+    return OnGpu(runtime, bench, copies, verdicts, torch.cuda.current_device(), _TIMEOUT_S, zeroed)
 
 
 def _subject(
@@ -175,10 +177,6 @@ def _subject(
 
 
 def _has_loop(text: str) -> bool:
-    """Return whether a function has a loop that survives compiling and can be pipelined."""
+    """True for a function with a loop that survives compiling and can be pipelined."""
     loops = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.For | ast.While)]
     return any(isinstance(loop, ast.While) or "static_range" not in ast.unparse(loop.iter) for loop in loops)
-
-
-def _memory(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in arguments.items() if memory_of({name: value})}
