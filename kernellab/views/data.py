@@ -64,11 +64,7 @@ def _of_libraries(value: Any) -> Any:
 
 def records(frame: Any) -> list[dict[str, Any]]:
     """Return the rows of a DataFrame by column; what is missing is None."""
-    columns = list(frame.columns)
-    return [
-        {str(name): plain(value) for name, value in zip(columns, row, strict=True)}
-        for row in frame.itertuples(index=False, name=None)
-    ]
+    return [plain(row) for row in frame.to_dict("records")]
 
 
 def selected_fields(result: object, *names: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What the explorer shows of a compiled kernel: source, stages, which lines belong together, badges of lines."""
+"""The content of the explorer of a compiled kernel: source, stages, lines that belong together, badges of lines."""
 
 from __future__ import annotations
 
@@ -99,11 +99,7 @@ class Exploration:
 
 
 def explore(
-    compiled: Compiled,
-    text: SourceText | None = None,
-    *,
-    sass: bool = True,
-    pending: bool = False,
+    compiled: Compiled, text: SourceText | None = None, *, sass: bool = True, pending: bool = False
 ) -> Exploration:
     """Return the stages of ``compiled`` with its source.
 
@@ -113,9 +109,9 @@ def explore(
     stages = tuple(_stages(compiled, sass=sass))
     if pending and not sass and compiled.target.backend == "cuda":
         stages += (Stage("sass", (), 0, compiled.stage_seconds.get("cubin"), is_pending=True),)
-    own = {} if text is None else text.own
-    file = (text and text.file) or main_file(compiled.graph)
-    return Exploration(compiled, stages, tuple(_functions(compiled, stages, own, file)))
+    text = text or SourceText(None)
+    functions = _functions(compiled, stages, text.own, text.file or main_file(compiled.graph))
+    return Exploration(compiled, stages, tuple(functions))
 
 
 def _stages(compiled: Compiled, *, sass: bool) -> Iterator[Stage]:
@@ -135,17 +131,16 @@ def _functions(
     compiled: Compiled, stages: Iterable[Stage], own: Mapping[int, str], file: str | None
 ) -> Iterator[tuple[SourceLine, ...]]:
     """Yield the kernel's lines, then those of each function that any stage names, in the order of files and lines."""
-    used, graph = _lines_by_file(stages), compiled.graph
+    used, graph, home = _lines_by_file(stages), compiled.graph, short_file(file)
     lines = (graph.values[value].location.line for value in graph.kernel.arguments)
     definition = next((line for line in lines if line is not None), 0)
     for place in (place_of(operation.location) for operation in graph.operations):
         if place.line is not None:
             used.setdefault(place.file or "", set()).add(place.line)
-    files = sorted(used, key=lambda name: short_file(name) != short_file(file))
-    if own and not (files and short_file(files[0]) == short_file(file)):
+    if own and home not in map(short_file, used):
         yield _lines(file, own, min(own), max(own))
-    for name in files:
-        is_own = short_file(name) == short_file(file)
+    for name in sorted(used, key=lambda name: short_file(name) != home):
+        is_own = short_file(name) == home
         texts = dict(enumerate((line.rstrip("\n") for line in linecache.getlines(name)), 1))
         spans = _spans(texts)
         if is_own and own:
@@ -227,21 +222,17 @@ def badges_of(exploration: Exploration) -> Mapping[LineKey, tuple[Badge, ...]]:
     sass = next((stage.profiles for stage in exploration.stages if stage.name == "sass"), {})
     possible = _possible_bytes(exploration)
     slow = _slow_dots(exploration, machine)
-    found: dict[LineKey, tuple[Badge, ...]] = {}
+    spill_bytes, nothing = exploration.compiled.resources.spill_bytes, LineProfile(0, ())
+    badges: dict[LineKey, tuple[Badge, ...]] = {}
     for key in dict.fromkeys([*machine.profiles, *sass]):
         if key is not None:
-            profile, binary = machine.profiles.get(key, _NOTHING), sass.get(key, _NOTHING)
-            badges = (
+            profile, binary = machine.profiles.get(key, nothing), sass.get(key, nothing)
+            badges[key] = (
                 *_widths(profile, possible.get(key, 0)),
                 *_units(profile, is_slow_dot=key in slow),
-                *_others(profile, binary, exploration.compiled.resources.spill_bytes),
+                *_others(profile, binary, spill_bytes),
             )
-            if badges:
-                found[key] = badges
-    return found
-
-
-_NOTHING = LineProfile(0, ())
+    return {key: line_badges for key, line_badges in badges.items() if line_badges}
 
 
 def _widths(profile: LineProfile, possible: int) -> Iterator[Badge]:
@@ -273,27 +264,28 @@ def _others(profile: LineProfile, binary: LineProfile, spill_bytes: int | None) 
     spilling = binary if binary.instructions else profile
     spills = spilling.count(InstructionKind.SPILL)
     if spills:
-        instructions, is_stack = _instructions(spilling, InstructionKind.SPILL), spill_bytes == 0
-        tip = f"{plural(spills, 'instruction')} for spilled registers or a stack, in local memory: "
-        tip = "on the stack, in local memory: " if is_stack else tip
-        yield Badge(f"{'stack' if is_stack else 'spill'} {spills}", tip + instructions, alarm=not is_stack)
+        is_stack = spill_bytes == 0
+        what = "on the stack" if is_stack else f"{plural(spills, 'instruction')} for spilled registers or a stack"
+        tip = f"{what}, in local memory: {_instructions(spilling, InstructionKind.SPILL)}"
+        yield Badge(f"{'stack' if is_stack else 'spill'} {spills}", tip, alarm=not is_stack)
 
 
 def _instructions(profile: LineProfile, kind: InstructionKind) -> str:
-    return ", ".join(f"{n} {each.mnemonic}" if n > 1 else each.mnemonic for each, n in profile.of(kind))
+    counts = ((instruction.mnemonic, count) for instruction, count in profile.of(kind))
+    return ", ".join(f"{count} {mnemonic}" if count > 1 else mnemonic for mnemonic, count in counts)
 
 
 def _possible_bytes(exploration: Exploration) -> dict[LineKey, int]:
     """Return, per line, how many bytes of its smallest access fall to one thread, rounded down to a power of two."""
     compiled = exploration.compiled
-    found: dict[LineKey, int] = {}
+    sizes: dict[LineKey, int] = {}
     for operation in compiled.graph.operations:
         key = key_of(place_of(operation.location))
         if key is not None and operation.name in {"tt.load", "tt.store"}:
             share = access_bytes(compiled.graph, operation) // compiled.resources.threads
             size = 1 << (share.bit_length() - 1) if share else 0
-            found[key] = min(found.get(key, size), size)
-    return found
+            sizes[key] = min(sizes.get(key, size), size)
+    return sizes
 
 
 def _slow_dots(exploration: Exploration, machine: Stage) -> frozenset[LineKey]:

@@ -82,15 +82,11 @@ def _idle_lanes(example: WarpExample, height: int) -> Iterator[str]:
 def _sector(
     example: WarpExample, sector: int, inside: frozenset[int], y: int, height: int, bytes_at: int
 ) -> Iterator[str]:
-    first, size = sector * SECTOR_BYTES - example.begin_bytes, example.size_bytes
-    lanes = [
-        lane
-        for lane, offset in enumerate(example.offsets)
-        if offset is not None and first - size < offset < first + SECTOR_BYTES
-    ]
+    begin = sector * SECTOR_BYTES - example.begin_bytes
+    touched = range(begin - example.size_bytes + 1, begin + SECTOR_BYTES)
+    lanes = [lane for lane, offset in enumerate(example.offsets) if offset in touched]
     is_ideal = example.sectors <= example.ideal_sectors  # as few sectors as hold the bytes, such as one of a scalar
     kind = waste_class(1.0 if is_ideal else len(inside) / SECTOR_BYTES)
-    begin = sector * SECTOR_BYTES - example.begin_bytes
     names = f"lane {lanes[0]}" if len(lanes) == 1 else f"{len(lanes)} lanes from {lanes[0]} to {lanes[-1]}"
     tip = f"sector from byte {begin:,} of the argument: {len(inside)} of {SECTOR_BYTES} bytes used, by {names}"
     yield f'<g class="{kind}"><title>{escape(tip)}</title>'
@@ -127,9 +123,11 @@ def program_map(traffic: ArgumentTraffic, grid: tuple[int, int, int], wave_progr
     parts = traffic.programs.shape[1]
     height, width = _row_height(count), parts * _PART_PX
     step = ceil(_LABEL_PX / height)
-    body = [f'<text x="{_LEFT_PX}" y="{_TOP_PX - 6}">element 0</text>']
-    end = f'<text x="{_LEFT_PX + width}" y="{_TOP_PX - 6}" text-anchor="end">{max(0, traffic.elements - 1):,}</text>'
-    body.append(end)
+    last = f"{max(0, traffic.elements - 1):,}"
+    body = [
+        f'<text x="{_LEFT_PX}" y="{_TOP_PX - 6}">element 0</text>',
+        f'<text x="{_LEFT_PX + width}" y="{_TOP_PX - 6}" text-anchor="end">{last}</text>',
+    ]
     for program in range(count):
         y = _TOP_PX + program * height
         body += _program(traffic.programs[program], y, height, _program_tip(traffic, program, grid))
@@ -146,7 +144,7 @@ def _program(parts: Array, y: int, height: int, tip: str) -> Iterator[str]:
     width = len(parts) * _PART_PX
     yield f'<rect class="kl-band" x="{_LEFT_PX}" y="{y}" width="{width}" height="{height - 1}"/>'
     for value, (kind, _) in _TOUCHED.items():
-        runs = _runs([at for at, found in enumerate(parts.tolist()) if found == value])
+        runs = _runs([at for at, part in enumerate(parts.tolist()) if part == value])
         path = "".join(f"M{_LEFT_PX + first * _PART_PX} {y + (height - 1) / 2:g}h{n * _PART_PX}" for first, n in runs)
         if path:
             yield f'<path class="{kind}" stroke-width="{height - 1}" d="{path}"/>'
@@ -188,7 +186,7 @@ def program_slider(grid: tuple[int, int, int], count: int) -> str:
 
 def program_name(program: int, grid: tuple[int, int, int]) -> str:
     """Return the place of a program in the grid: ``3``, or ``1, 0``; along the first axis first."""
-    x, rest = program % grid[0], program // grid[0]
+    rest, x = divmod(program, grid[0])
     if grid[1:] == (1, 1):
         return str(program)
     return f"{x}, {rest}" if grid[2] == 1 else f"{x}, {rest % grid[1]}, {rest // grid[1]}"

@@ -375,7 +375,7 @@ class SourceView(_TtirView):
             yield from self._inputs(operand, consumer)
 
     def _is_intermediate(self, operation: Operation) -> bool:
-        """True for an operation whose source line uses its result itself; regions and memory accesses are none."""
+        """True for an operation with a result that its own source line uses, without regions and memory accesses."""
         if operation.regions or operation.index in self.touches:
             return False
         return any(_line(user) == _line(operation) for user in self.users.get(operation.results[0], ()))

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from importlib import resources
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +22,7 @@ from kernellab.explore.points import Evaluation, Keeper, KeptPoint, Point, Point
 from kernellab.explore.schedule import LatestOnly, pace_here
 from kernellab.target import Target, known_targets, parse_target
 from kernellab.timing.provenance import device_of
-from kernellab.views.elements import style_sheet
+from kernellab.views.elements import file_text, style_sheet
 from kernellab.views.explorers import explorer_html, explorer_script
 from kernellab.views.figures.raster import with_fallbacks
 from kernellab.views.graph.dataflow import SourceText
@@ -58,9 +57,8 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
         self._controls = {control.name: control for control in plan.controls}
         self._sliders = {control.name: slider_of(control) for control in plan.controls}
         self._target = target_menu(evaluator.here, target)
-        self._keep = ipywidgets.Button(
-            description="Keep", tooltip="Keep this point as a config of the kernel", icon="bookmark"
-        )
+        tooltip = "Keep this point as a config of the kernel"
+        self._keep = ipywidgets.Button(description="Keep", tooltip=tooltip, icon="bookmark")
         for widget in (*self._sliders.values(), self._target):
             widget.observe(lambda _: None if self._is_setting else self._move(), "value")
         self._keep.on_click(self._pressed_keep)
@@ -109,17 +107,17 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
         Raises:
             UsageError: there is no such control, or it cannot take the value.
         """
-        unknown = [name for name in values if name not in self._sliders and name != "target"]
-        if unknown:
-            known = ", ".join([*self._sliders, "target"])
-            raise UsageError(f"The panel has no control {unknown[0]!r}; expected one of {known}.")
+        for name in values:
+            if name not in (*self._sliders, "target"):
+                known = ", ".join([*self._sliders, "target"])
+                raise UsageError(f"The panel has no control {name!r}; expected one of {known}.")
         target = values.pop("target", None)
-        taken = {name: self._controls[name].with_choice(value) for name, value in values.items()}
+        controls = {name: self._controls[name].with_choice(value) for name, value in values.items()}
         self._is_setting = True
         try:
             if target is not None:
                 take_value(self._target, self._evaluator.here, str(target))
-            for name, control in taken.items():
+            for name, control in controls.items():
                 if control is not self._controls[name]:  # its slider had no stop for the value; never a switch
                     self._controls[name] = control
                     self._sliders[name].options = slider_of(control).options
@@ -258,14 +256,11 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
 
 def slider_of(control: Control) -> Any:
     """Return the widget of a control; all but switches are sliders over values, which keys move too."""
+    state = {"value": control.start, "description": control.name}
     if control.is_toggle:
-        return ipywidgets.Checkbox(value=control.start, description=control.name, indent=False)
-    return ipywidgets.SelectionSlider(
-        options=[(label_of(choice), choice) for choice in control.choices],
-        value=control.start,
-        description=control.name,
-        continuous_update=True,
-    )
+        return ipywidgets.Checkbox(**state, indent=False)
+    options = [(label_of(choice), choice) for choice in control.choices]
+    return ipywidgets.SelectionSlider(options=options, **state, continuous_update=True)
 
 
 def target_menu(here: Target | None, start: str) -> Any:
@@ -300,7 +295,7 @@ class PanelDisplay(anywidget.AnyWidget):
     unfolded.
     """
 
-    _esm = f"{explorer_script()}\n{resources.files(__package__).joinpath('panel.js').read_text(encoding='utf-8')}"
+    _esm = f"{explorer_script()}\n{file_text(__package__, 'panel.js')}"
     _css = style_sheet(__package__, "panel.css")
     kernel = traitlets.Unicode("").tag(sync=True)
     figures = traitlets.Unicode("").tag(sync=True)

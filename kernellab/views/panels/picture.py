@@ -18,10 +18,10 @@ from kernellab.views.elements import (
     Fact,
     compile_words,
     grid_words,
-    minify,
+    number,
     seconds_words,
     shorten,
-    style_sheet,
+    style,
 )
 
 
@@ -38,7 +38,7 @@ class PanelView:
 
     @property
     def good(self) -> Evaluation | None:
-        """The point whose figures show: the latest, or the last good one where that failed."""
+        """The point of the figures: the latest, or the last good one where that failed."""
         latest = self.latest
         if latest is None or not latest.has_failed:
             return latest
@@ -80,14 +80,14 @@ def _status_words(evaluation: Evaluation) -> str:
 
 def _time_words(evaluation: Evaluation) -> str:
     """Return ``0.0123 ms (0.0121 to 0.0126)``; "" where nothing was timed."""
-    value, interval = _time_parts(evaluation.row)
-    return f"{value} ({interval})" if interval else value
+    fact = _time_fact(evaluation.row)
+    return f"{fact.value} ({fact.detail})" if fact.detail else fact.value
 
 
-def _time_parts(row: Row) -> tuple[str, str]:
-    """Return the time and its interval in words, "" for what is not known."""
-    value = "" if row.time_ms is None else f"{row.time_ms:.4g} ms"
-    return value, "" if row.low_ms is None or row.high_ms is None else f"{row.low_ms:.4g} to {row.high_ms:.4g}"
+def _time_fact(row: Row) -> Fact:
+    """Return the time and its interval in words, "" for an unknown one."""
+    interval = "" if row.low_ms is None or row.high_ms is None else f"{row.low_ms:.4g} to {row.high_ms:.4g}"
+    return Fact("time", "" if row.time_ms is None else f"{row.time_ms:.4g} ms", interval)
 
 
 def _predicted_fact(evaluation: Evaluation) -> Fact | None:
@@ -134,7 +134,7 @@ def _facts(evaluation: Evaluation, history: PointHistory) -> list[Fact]:
     """Return the figures of a point, the most wanted first."""
     facts, row, verdict = list[Fact](), evaluation.row, evaluation.verdict
     if row.time_ms is not None:
-        facts += [Fact("time", *_time_parts(row)), _comparison(evaluation, history)[0]]
+        facts += [_time_fact(row), _comparison(evaluation, history)[0]]
         if row.gbps is not None:
             facts.append(Fact("throughput", f"{row.gbps:,.4g} GB/s", "of what it reads and writes"))
         if row.tflops is not None:
@@ -179,14 +179,6 @@ def text(shown: PanelView) -> str:
     return "\n".join([*lines, f"Controls: {ranges}"])
 
 
-# Where the page has the live panel, the static picture steps back; where it has not, the message of the widget manager
-# that it found no model does.
-_STATIC_CSS = """
-.jp-OutputArea:has(.kp-live) .kp-static{display:none}
-.jp-OutputArea:not(:has(.kp-live)):has(.kp-static) .jp-OutputArea-output.jupyter-widgets{display:none}
-"""
-
-
 def figures_html(shown: PanelView) -> str:
     """Return the figures of the current point: what failed, the facts, the history, remarks."""
     parts = []
@@ -212,32 +204,27 @@ def figures_html(shown: PanelView) -> str:
 
 def picture_html(shown: PanelView) -> str:
     """Return the panel without its controls, as one ``<div>`` that needs no script and no network."""
-    values = "".join(
-        f"<dt>{escape(name)}</dt><dd>{escape(label_of(value))}</dd>"
-        for name, value in (shown.latest.point.values if shown.latest else ())
-    )
-    sheets = style_sheet(__package__, "panel.css") + minify(_STATIC_CSS)
-    points = plural(len(shown.history), "point")
+    pairs = shown.latest.point.values if shown.latest else ()
+    values = "".join(f"<dt>{escape(name)}</dt><dd>{escape(label_of(value))}</dd>" for name, value in pairs)
+    words = f"explored at {plural(len(shown.history), 'point')}; run the cell for its controls"
     return (
-        f'<div class="kp kp-static"><style>{sheets}</style>'
-        f'<div class="kp-head"><b>{escape(shown.kernel)}</b> <span>explored at {points}; run the cell for its '
-        "controls</span></div>"
+        f'<div class="kp kp-static">{style(__package__, "panel.css")}'
+        f'<div class="kp-head"><b>{escape(shown.kernel)}</b> <span>{words}</span></div>'
         f'<dl class="kp-values">{values}</dl>{figures_html(shown)}</div>'
     )
 
 
 def _alert(evaluation: Evaluation) -> str:
-    """Return what is wrong with a point: it failed, or its outputs differ."""
+    """Return the message of a point that failed, or whose outputs differ."""
     where, error, message, place = escape(evaluation.point.text), evaluation.error, evaluation.row.reason, ""
     if not evaluation.has_failed:
-        style = "kp-alert kp-differs" if evaluation.row.status is Status.DIFFERS else "kp-alert"
-        return f'<div class="{style}"><b>{where}</b>: {escape(message)}</div>'
+        css = "kp-alert kp-differs" if evaluation.row.status is Status.DIFFERS else "kp-alert"
+        return f'<div class="{css}"><b>{where}</b>: {escape(message)}</div>'
     if error is not None:
         message, lines = error.message, error.lines()[1:] if error.place is not None else []
         place = f"<pre>{escape(chr(10).join(lines))}</pre>" if lines else ""
-    return (
-        f'<div class="kp-alert"><b>{escape(_status_words(evaluation))}</b> at {where}: {escape(message)}{place}</div>'
-    )
+    status = escape(_status_words(evaluation))
+    return f'<div class="kp-alert"><b>{status}</b> at {where}: {escape(message)}{place}</div>'
 
 
 def _note(words: str) -> str:
@@ -245,15 +232,11 @@ def _note(words: str) -> str:
 
 
 def _tile(fact: Fact) -> str:
-    bar = ""
-    if fact.share is not None:
-        bar = f'<i class="kp-bar"><i style="width:{fact.share * 100:.0f}%"></i></i>'
-    style = ' class="kp-alarm"' if fact.alarm else ""
+    bar = "" if fact.share is None else f'<i class="kp-bar"><i style="width:{fact.share:.0%}"></i></i>'
+    alarm = ' class="kp-alarm"' if fact.alarm else ""
     detail = f"<small>{escape(fact.detail)}</small>" if fact.detail else ""
-    return (
-        f'<div{style} data-fact="{escape(fact.name)}"><dt>{escape(fact.name)}</dt>'
-        f"<dd>{escape(fact.value)}{bar}{detail}</dd></div>"
-    )
+    name, value = escape(fact.name), escape(fact.value)
+    return f'<div{alarm} data-fact="{name}"><dt>{name}</dt><dd>{value}{bar}{detail}</dd></div>'
 
 
 def _tip(point: Evaluation) -> str:
@@ -285,7 +268,7 @@ class _Chart:
     @classmethod
     def of(cls, evaluations: Sequence[Evaluation]) -> _Chart:
         """Return the chart of the times; where none was timed, of the predicted ones, else of the occupancies."""
-        chart = cls(evaluations, 0.0, 100.0, all(each.row.time_ms is None for each in evaluations))
+        chart = cls(evaluations, 0.0, 100.0, all(point.row.time_ms is None for point in evaluations))
         times = [*filter(None, map(chart.time, evaluations))]
         if not times:
             return chart
@@ -316,7 +299,7 @@ class _Chart:
         return _LEFT + (index + 0.5) * self.step
 
     def y(self, value: float) -> float:
-        low, high, at = (log10(each) if self.is_log else each for each in (self.low, self.high, value))
+        low, high, at = map(log10, (self.low, self.high, value)) if self.is_log else (self.low, self.high, value)
         return _BASE - (at - low) / (high - low) * (_BASE - _TOP)
 
     def ticks(self) -> list[float]:
@@ -345,11 +328,11 @@ def history_svg(history: PointHistory, best: Evaluation | None, current: Evaluat
     if chart.is_timed:
         title = f"{'predicted ' * chart.is_predicted}ms with interval; the best is large"
     parts = [_axis(chart), _times(chart, best) if chart.is_timed else _occupancies(chart)]
-    for i, each in enumerate(chart.evaluations):
-        if current is not None and each.number == current.number:
+    for i, point in enumerate(chart.evaluations):
+        if current is not None and point.number == current.number:
             parts.append(_ring(chart, i))
-        if len(chart.evaluations) <= 24 or each.number % 5 == 0:
-            parts.append(_label(chart.x(i), _HEIGHT - 8, str(each.number)))
+        if len(chart.evaluations) <= 24 or point.number % 5 == 0:
+            parts.append(_label(chart.x(i), _HEIGHT - 8, str(point.number)))
     height = _HEIGHT
     values = [{**point.point.named, "target": point.target.removeprefix("hip:")} for point in chart.evaluations]
     for name in dict.fromkeys(name for row in values for name in row):
@@ -380,33 +363,33 @@ def _values(chart: _Chart, name: str, words: Sequence[str], y: float) -> str:
 def _times(chart: _Chart, best: Evaluation | None) -> str:
     """Return a dot with its interval for each point, and a line through those that are right."""
     places, marks = [], []
-    for i, each in enumerate(chart.evaluations):
-        times = chart.time(each)
+    for i, point in enumerate(chart.evaluations):
+        times = chart.time(point)
         if times is None:
             marks.append(_cross(chart, i))
             continue
         low, time, high = map(chart.y, times)
         x, y = f"{chart.x(i):.1f}", f"{time:.1f}"
-        style = "kp-best" if best is not None and each.number == best.number else "kp-dot"
-        if each.verdict.equal is False:
-            style = f"kp-{each.verdict.status}"
+        css = "kp-best" if best is not None and point.number == best.number else "kp-dot"
+        if point.verdict.equal is False:
+            css = f"kp-{point.verdict.status}"
         else:
             places.append(f"{x},{y}")
         line = f'<line x1="{x}" x2="{x}" y1="{low:.1f}" y2="{high:.1f}"/>'
-        marks.append(f'<g class="{style}">{_tip(each)}{line}<circle cx="{x}" cy="{y}" r="4"/></g>')
+        marks.append(f'<g class="{css}">{_tip(point)}{line}<circle cx="{x}" cy="{y}" r="4"/></g>')
     return f'<polyline class="kp-line" points="{" ".join(places)}"/>{"".join(marks)}'
 
 
 def _occupancies(chart: _Chart) -> str:
     marks = []
-    for i, each in enumerate(chart.evaluations):
-        if each.has_failed or each.compiled is None:
+    for i, point in enumerate(chart.evaluations):
+        if point.has_failed or point.compiled is None:
             marks.append(_cross(chart, i))
             continue
-        style = f"kp-{each.verdict.status}" if each.verdict.equal is False else "kp-column"
+        css = f"kp-{point.verdict.status}" if point.verdict.equal is False else "kp-column"
         box, top = _column(chart, i)
-        marks.append(f'<g class="{style}">{_tip(each)}<rect {box}/></g>')
-        marks.append(_label(chart.x(i), top - 5, "" if each.row.registers is None else str(each.row.registers)))
+        marks.append(f'<g class="{css}">{_tip(point)}<rect {box}/></g>')
+        marks.append(_label(chart.x(i), top - 5, number(point.row.registers, "d")))
     return "".join(marks)
 
 
