@@ -357,7 +357,7 @@ ROWS: Mapping[str, tuple[JsonField, ...]] = {
         ("notebook", "string", 'the notebook that defined it, or `""`'),
         ("status", "string", " or ".join(f"`{status}`" for status in VersionStatus)),
         ("last_config", "string", "the config of the last launch, in words"),
-        ("error", "string", "why it did not compile, where its last compile failed"),
+        ("error", "string", "why its last compile or launch failed, where the status is `failed`"),
     ),
 }
 """By command, the fields of each of its ``rows``. Before them stand, in ``tune``, the parameters of the configs; in

@@ -120,7 +120,7 @@ def _add_keeping(commands: Any) -> None:
     listing = _command(commands, "ls", "list the kept kernels")
     listing.add_argument("search", nargs="?", default="", help="a part of name, tags, notes or source")
     listing.add_argument("--name", metavar="PATTERN", help="names such as 'softmax*'")
-    listing.add_argument("--status", help="launched, run, compiled, 'failed to compile', helper or 'never launched'")
+    listing.add_argument("--status", help="launched, run, compiled, failed, helper or 'never launched'")
     listing.add_argument("--notebook", metavar="PART", help="a part of the name of the notebook that defined them")
     listing.add_argument("--since", help="used since then: a date, or how long ago, such as 7d")
     listing.add_argument("--all", dest="every", action="store_true", help="show all, not the latest 20")

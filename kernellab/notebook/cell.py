@@ -24,7 +24,7 @@ from kernellab.checking.check_launch import require_equal, require_kept, startin
 from kernellab.checking.comparison import Check
 from kernellab.checking.reference import check_in, reference_of
 from kernellab.compile.types import Compiled
-from kernellab.errors import CompileError, KernellabError, Place, UsageError
+from kernellab.errors import CannotRun, CompileError, KernellabError, Place, RunError, UsageError, WorkerError
 from kernellab.lab import Lab
 from kernellab.launch.arguments import memory_of, values_of
 from kernellab.launch.pointers import annotated_arguments, mock_arguments
@@ -38,6 +38,8 @@ from kernellab.store import Version
 from kernellab.views.report import CellReport, KernelReport, argument_reports
 
 _FUTURE = sum(getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
+# Errors of a kernel; wrong arguments, say, are errors of the call.
+_KERNEL_ERRORS = (CompileError, CannotRun, RunError, WorkerError)
 _Result = TypeVar("_Result")
 
 
@@ -220,7 +222,7 @@ async def _execute(cell: _Cell, recorder: Recorder, options: CellOptions) -> Non
         with contextlib.suppress(KernellabError):  # it would hide what ended the cell
             cell.kernels.store_kernels(recorder)
             list(_store_launches(cell, recorder, CheckOutcomes()))
-            if isinstance(exc, CompileError) and exc.kernel:
+            if isinstance(exc, _KERNEL_ERRORS) and exc.kernel:
                 cell.lab.kernels.note_failure(exc.kernel, exc.message)
         raise
     cell.kernels.store_kernels(recorder)

@@ -92,7 +92,7 @@ class Registry:
         return version
 
     def note_failure(self, name: str, message: str) -> None:
-        """Keep the compile error of the current version of a name.
+        """Keep the error of a compile or launch of the current version of a name.
 
         Raises:
             UnknownName: there is none.

@@ -39,14 +39,14 @@ _MOST_ROWS = 20
 class VersionStatus(StrEnum):
     """Whether a version was launched, and if not, why.
 
-    ``run``: `lab.run` ran it, nothing launched it. ``compiled``: it compiled, and was not launched. ``failed to
-    compile``: its last compile failed. ``helper``: another kernel calls it. ``never launched``: it was only defined.
+    ``run``: `lab.run` ran it, nothing launched it. ``compiled``: it compiled, and was not launched. ``failed``: its
+    last compile or launch failed. ``helper``: another kernel calls it. ``never launched``: it was only defined.
     """
 
     LAUNCHED = "launched"
     RUN = "run"
     COMPILED = "compiled"
-    FAILED = "failed to compile"
+    FAILED = "failed"
     HELPER = "helper"
     NEVER = "never launched"
 
@@ -57,7 +57,7 @@ class VersionRow:
 
     ``config`` is the best config that was measured, else the one of the last launch, in words, which ``last_config``
     always is; ``launches`` counts all, and ``runs`` the trials by `Lab.run`, which are none. ``error`` is why the last
-    compile failed.
+    compile or launch failed.
     """
 
     id: int

@@ -338,12 +338,12 @@ class Store:
         return tags
 
     def set_failure(self, number: int, message: str) -> None:
-        """Keep the error of a version that does not compile, in place of an earlier one."""
+        """Keep the error of a version that does not compile, or failed as it ran, instead of an earlier one."""
         values = (number, message, time.time())
         self.database.write(lambda cursor: cursor.execute("INSERT OR REPLACE INTO failures VALUES (?, ?, ?)", values))
 
     def failures(self) -> dict[int, tuple[str, float]]:
-        """Return the error of each version that did not compile, and when, by its id."""
+        """Return the error of each version whose compile or launch failed, and when, by its id."""
         rows = self.database.rows("SELECT rowid, version_id, message, created FROM failures")
         return dict(self.database.read_rows("failures", rows, _failure))
 

@@ -45,7 +45,7 @@ def listed(line: str, shell: InteractiveShell) -> list[str]:
 def test_the_latest_comes_first_with_status_notebook_cell_and_last_config(shell: InteractiveShell) -> None:
     listing = shell.run_line_magic("triton_ls", "")
     assert [(row.label, str(row.status)) for row in listing.rows] == [
-        ("broken@1", "failed to compile"),
+        ("broken@1", "failed"),
         ("prepared@1", "compiled"),
         ("lonely@1", "never launched"),
         ("helped@1", "launched"),
@@ -63,7 +63,7 @@ def test_the_latest_comes_first_with_status_notebook_cell_and_last_config(shell:
 def test_filters_by_name_status_notebook_and_time(shell: InteractiveShell) -> None:
     assert listed("--name help*", shell) == ["helped", "helper"]
     assert listed("--status never", shell) == ["lonely"]
-    assert listed('--status "failed to compile"', shell) == ["broken"]
+    assert listed("--status failed", shell) == ["broken"]
     assert listed("--notebook other", shell) == []
     assert listed("--since 1h --notebook tuning --name l*", shell) == ["lonely"]
     assert listed("--since 2100-01-01", shell) == []
@@ -87,3 +87,17 @@ def test_a_kernel_that_compiles_at_last_is_launched(shell: InteractiveShell) -> 
     assert listed("--status failed --name later", shell) == ["later"]
     shell.run_cell("later[(1,)](out, N=4)")
     assert listed("--status launched --name later", shell) == ["later"]
+
+
+def test_a_kernel_whose_only_launch_failed_is_listed_with_the_error(shell: InteractiveShell) -> None:
+    body = DOUBLE.format(name="careless", factor=2).replace("mask = offsets < n", "mask = offsets >= 0")
+    result = shell.run_cell(f"%%triton -q\n{body}\ncareless[(1,)](x, out, 100, BLOCK=128)")
+    assert isinstance(result.error_in_exec, kernellab.errors.OutOfBounds)
+    (row,) = shell.run_line_magic("triton_ls", "--name careless").rows
+    assert (str(row.status), row.launches) == ("failed", 0)
+    assert "out of bounds: element 100" in row.error
+
+
+def test_a_kernel_that_was_called_with_missing_arguments_was_never_launched(shell: InteractiveShell) -> None:
+    shell.run_cell(f"%%triton -q\n{DOUBLE.format(name='uncalled', factor=2)}\nuncalled[(1,)](x, out, 100)")
+    assert listed("--status never --name uncalled", shell) == ["uncalled"]
