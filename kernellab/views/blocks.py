@@ -75,14 +75,14 @@ def wrap_lines(texts: Iterable[str], width: int, indent: str = "") -> list[str]:
 
 def join_parts(parts: Sequence[str], width: int, separator: str) -> list[str]:
     """Return parts on as few lines as hold them, broken between parts where one fits a line."""
-    lines, line = [], parts[0]
+    lines = [parts[0]]
     for part in parts[1:]:
-        if len(line) + len(separator) + len(part) > width:
-            lines += wrap_text(line.strip(), width, line[: len(line) - len(line.lstrip())])
-            line = _INDENT + part
+        if len(lines[-1]) + len(separator) + len(part) > width:
+            lines.append(_INDENT + part)
         else:
-            line += separator + part
-    return [*lines, *wrap_text(line.strip(), width, line[: len(line) - len(line.lstrip())])]
+            lines[-1] += separator + part
+    wrapped = (wrap_text(line.strip(), width, line[: len(line) - len(line.lstrip())]) for line in lines)
+    return [*chain.from_iterable(wrapped)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,9 @@ import torch
 
 import kernellab
 from kernellab.capture.program import Program
-from kernellab.views.cards.program import AT_MOST, program_card, program_diagram, program_svg
+from kernellab.views.cards.program import AT_MOST, program_card, program_diagram
 from kernellab.views.graph.diagram import ArrowKind, BoxKind, Diagram
+from kernellab.views.graph.drawing import picture
 from tests import samples
 from tests.capture import kernels
 from tests.labs import shared_lab
@@ -78,7 +79,7 @@ def test_a_tensor_that_changes_is_drawn_after_each_change(lab: kernellab.Lab) ->
 
 
 def test_the_picture_is_well_formed_and_has_no_colour_of_a_theme(attention: Program) -> None:
-    svg = program_svg(attention)
+    svg = picture(program_diagram(attention.tape))
     root = ElementTree.fromstring(svg)
     assert root.tag.endswith("svg")
     (changes,) = [group for group in root.iter() if group.get("stroke-dasharray")]

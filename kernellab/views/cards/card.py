@@ -77,7 +77,12 @@ def _section(report: KernelReport, shown: frozenset[str], *, graphs: bool, alone
 def kernel_blocks(report: KernelReport) -> list[Block]:
     """Return one kernel's messages, arguments, resources, predicted time, explanation and printed output."""
     blocks: list[Block] = [
-        *_messages(report),
+        *(Message(words, css) for css, words in _alerts(report)),
+        *(
+            Drawing(partial(check_picture, check), partial(wrap_lines, [*check_lines(check)]))
+            for check in report.checks
+        ),
+        *notes(remarks(report), "note: "),
         Drawing(
             partial(argument_table, report.arguments, report.compiled.effects),
             partial(argument_lines, report.arguments, report.compiled.effects),
@@ -90,14 +95,6 @@ def kernel_blocks(report: KernelReport) -> list[Block]:
         answer, limit = answer_blocks(report.explanation), f"limited by {report.explanation.bound}"
         blocks.append(Fold("Why it takes this long", [Section(None, answer)], limit, is_open=True))
     return [*blocks, *printed_output(report.run)]
-
-
-def _messages(report: KernelReport) -> Iterator[Block]:
-    for css, words in _alerts(report):
-        yield Message(words, css)
-    for check in report.checks:
-        yield Drawing(partial(check_picture, check), partial(wrap_lines, [*check_lines(check)]))
-    yield from notes(remarks(report), "note: ")
 
 
 def _alerts(report: KernelReport) -> Iterator[tuple[str, str]]:
@@ -117,23 +114,20 @@ def _alerts(report: KernelReport) -> Iterator[tuple[str, str]]:
 
 def _store_lines(report: KernelReport) -> dict[str, tuple[int, ...]]:
     """Return the source lines that write each argument, atomics included."""
-    kinds = (Access.WRITE, Access.ATOMIC)
-    return {
-        row.name: tuple(line for kind in kinds for line in (row.lines or {}).get(kind, ())) for row in report.arguments
-    }
+    lines_of = {row.name: row.lines or {} for row in report.arguments}
+    return {name: (*of.get(Access.WRITE, ()), *of.get(Access.ATOMIC, ())) for name, of in lines_of.items()}
 
 
 def finding_alert(finding: Finding) -> tuple[str, str]:
-    """Return the style and the words of what a run found."""
+    """Return the style and the words of a finding of a run."""
     return _SEVERITY_STYLES.get(finding.severity, "kl-note"), f"{finding.severity}: {finding_words(finding)}"
 
 
 def _resource_lines(report: KernelReport, width: int) -> list[str]:
-    facts = [
-        f"{fact.name} {fact.value}" + (f" ({fact.detail})" if fact.detail.startswith("limited") else "")
-        for fact in resource_facts(report.compiled)
-    ]
-    return join_parts(facts, width, " · ")
+    facts = resource_facts(report.compiled)
+    limits = [f" ({fact.detail})" if fact.detail.startswith("limited") else "" for fact in facts]
+    words = [f"{fact.name} {fact.value}{limit}" for fact, limit in zip(facts, limits, strict=True)]
+    return join_parts(words, width, " · ")
 
 
 def _resource_numbers(report: KernelReport) -> str:
@@ -165,15 +159,14 @@ def dataflow(report: KernelReport, shown: frozenset[str], *, alone: bool, by_lin
     """
     graph, count = report.compiled.graph, len(report.compiled.graph.operations)
     is_open = "graph" in shown or (alone and count <= OPERATIONS_AT_MOST)
-    views = [View.SOURCE, *([View.OPERATIONS] if count <= OPERATIONS_AT_MOST else [])]
-    if default_view(graph) is View.OPERATIONS:
-        views.reverse()
+    folds = {View.SOURCE: ("Dataflow by source line", "")}
+    if count <= OPERATIONS_AT_MOST:
+        folds[View.OPERATIONS] = ("Dataflow by operation", plural(count, "operation"))
+    views = sorted(folds, key=lambda view: view is not default_view(graph))
     for view in views:
         if by_line or view is not View.SOURCE:
             picture = partial(scrolling, graph, report.compiled.effects, view=view, text=report.text.own)
-            title, detail = "Dataflow by source line", ""
-            if view is View.OPERATIONS:
-                title, detail = "Dataflow by operation", plural(count, "operation")
+            title, detail = folds[view]
             yield Fold(title, [Drawing(picture)], detail, is_open=is_open and view is views[0])
 
 
@@ -237,16 +230,15 @@ def _stages(report: KernelReport, names: tuple[str, ...]) -> Iterator[Block]:
 
 
 def _facts(report: KernelReport) -> list[str]:
-    compiled, run, ran = report.compiled, report.run, list[str]()
-    if run is not None:
-        ran.append(ran_words(run))
+    compiled, run = report.compiled, report.run
     grid = report.grid or (run.grid if run else None)
-    if grid is not None:
-        ran.append(f"grid {elements.grid_words(grid)}")
-    if report.launches > 1:
-        ran.append(plural(report.launches, "launch"))
     config = [report.config] if report.config else option_words(compiled)
-    return [str(compiled.target), elements.compile_words(compiled), *config, *(ran or ["not launched"])]
+    launch = [
+        *([ran_words(run)] if run else []),
+        *([f"grid {elements.grid_words(grid)}"] if grid else []),
+        *([plural(report.launches, "launch")] if report.launches > 1 else []),
+    ]
+    return [str(compiled.target), elements.compile_words(compiled), *config, *(launch or ["not launched"])]
 
 
 def ran_words(run: Run) -> str:

@@ -14,7 +14,7 @@ from itertools import groupby, pairwise, zip_longest
 from kernellab.compile import DIFF_STAGES, STAGES
 from kernellab.compile.types import Compiled
 from kernellab.errors import UsageError, choice_message, plural
-from kernellab.ir.instructions import Instruction, InstructionKind, profiles_of
+from kernellab.ir.instructions import InstructionKind, profiles_of
 from kernellab.ir.lines import stage_lines
 from kernellab.views.compile_facts import is_pipelined, option_words, resource_facts
 from kernellab.views.elements import Fact, code_line, style
@@ -161,16 +161,16 @@ def diff_html(
     if stage != "resources":
         rows = _stage_rows(left, right, stage, sources)
         body.append(f'<p class="kd-sum">{escape(_summary(stage, rows))}</p>')
-        lines = "".join(_row(row) for row in rows[:_ROWS_AT_MOST])
-        if len(rows) > _ROWS_AT_MOST:
-            lines += (
-                f'<tr class="kd-skipped"><td></td><td colspan="3">{len(rows) - _ROWS_AT_MOST:,} more rows</td></tr>'
-            )
+        lines, rest = "".join(map(_row, rows[:_ROWS_AT_MOST])), len(rows) - _ROWS_AT_MOST
+        lines += _skipped_row(f"{rest:,} more rows") if rest > 0 else ""
         if any(row.change is not Change.SKIPPED for row in rows):
-            body.append(
-                f'<div class="kd-scroll"><table class="kd-lines">{_COLUMNS}<tbody>{lines}</tbody></table></div>'
-            )
+            table = f'<table class="kd-lines">{_COLUMNS}<tbody>{lines}</tbody></table>'
+            body.append(f'<div class="kd-scroll">{table}</div>')
     return "\n".join(['<div class="kd">', style(__package__, "diff.css"), *body, "</div>"])
+
+
+def _skipped_row(words: str) -> str:
+    return f'<tr class="kd-skipped"><td></td><td colspan="3">{words}</td></tr>'
 
 
 def diff_text(
@@ -230,30 +230,23 @@ def _summary(stage: str, rows: Sequence[DiffRow]) -> str:
 
 
 def _unified_lines(rows: Sequence[DiffRow]) -> Iterator[str]:
-    held: list[str] = []
-    for row in rows:
-        if row.change is Change.CHANGED and row.left and row.right:
-            yield f"- {row.left.text}"
-            held.append(f"+ {row.right.text}")
-            continue
-        yield from held
-        held = []
-        side = row.left or row.right
-        if row.change is Change.SKIPPED:
-            yield f"@@ {plural(row.skipped, 'equal line')} @@"
-        elif side is not None:
-            yield f"{_MARKS.get(row.change, ' ')} {side.text}"
-    yield from held
+    for change, group in groupby(rows, key=lambda row: row.change):
+        sides = [(row.left, row.right, row.skipped) for row in group]
+        if change is Change.CHANGED:
+            yield from (f"- {left.text}" for left, _, _ in sides if left)
+            yield from (f"+ {right.text}" for _, right, _ in sides if right)
+        elif change is Change.SKIPPED:
+            yield from (f"@@ {plural(skipped, 'equal line')} @@" for _, _, skipped in sides)
+        else:
+            texts = (side.text for left, right, _ in sides if (side := left or right))
+            yield from (f"{_MARKS.get(change, ' ')} {text}" for text in texts)
 
 
 def _row(row: DiffRow) -> str:
     if row.change is Change.SKIPPED:
-        return f'<tr class="kd-skipped"><td></td><td colspan="3">{plural(row.skipped, "equal line")}</td></tr>'
-    left, right = _texts(row)
-    sides = "".join(
-        f"<td>{side.number if side else ''}</td><td>{text}</td>"
-        for side, text in ((row.left, left), (row.right, right))
-    )
+        return _skipped_row(plural(row.skipped, "equal line"))
+    pairs = zip((row.left, row.right), _texts(row), strict=True)
+    sides = "".join(f"<td>{side.number if side else ''}</td><td>{text}</td>" for side, text in pairs)
     return f'<tr class="kd-{row.change}">{sides}</tr>'
 
 
@@ -326,12 +319,7 @@ def _machine(compiled: Compiled) -> Mapping[str, str]:
     for profile in profiles:
         for instruction, count in profile.notable:
             if instruction.kind not in _LEFT_OUT:
-                counts[_instruction_words(instruction)] += count
+                width = f", {instruction.bytes} B wide" if instruction.bytes else ""
+                counts[instruction.unit or f"{instruction.kind}{width}"] += count
     total = sum(profile.instructions for profile in profiles)
     return {f"{name.upper()} instructions": f"{total:,}", **{words: f"{counts[words]:,}" for words in sorted(counts)}}
-
-
-def _instruction_words(instruction: Instruction) -> str:
-    if instruction.unit:
-        return instruction.unit
-    return f"{instruction.kind}, {instruction.bytes} B wide" if instruction.bytes else str(instruction.kind)

@@ -35,20 +35,21 @@ def listing_card(listing: Listing) -> Card:
     """Return a row per version, its notes below it."""
     if not listing.rows:
         return Card([Section(None, [Message(_empty_words(listing))])])
+    table = Table(_COLUMNS, [_cells(row, listing.now) for row in listing.rows]).without_empty_columns()
+    versions = Drawing(partial(_version_table, listing, table), lambda _: _version_lines(listing, table))
     gone = [Message(f"{_removal_words(listing)}; left are:")] if listing.removed else []
-    table = Drawing(partial(_version_table, listing), lambda _: _version_lines(listing))
     more = [Message(f"{plural(listing.more, 'older version')} not shown; --all shows them.")] if listing.more else []
-    return Card([Section(None, [*gone, table, *more])])
+    return Card([Section(None, [*gone, versions, *more])])
 
 
-def _version_lines(listing: Listing) -> list[str]:
-    lines = Table(_COLUMNS, [_cells(row, listing.now) for row in listing.rows]).without_empty_columns().lines()
-    notes = [(), *(_remarks(row) for row in listing.rows)]
-    return [text for line, of in zip(lines, notes, strict=True) for text in (line, *(f"    {note}" for note in of))]
+def _version_lines(listing: Listing, table: Table) -> list[str]:
+    head, *lines = table.lines()
+    rows = zip(lines, listing.rows, strict=True)
+    return [head, *(text for line, row in rows for text in (line, *(f"    {note}" for note in _remarks(row))))]
 
 
-def _version_table(listing: Listing) -> str:
-    table, rows = Table(_COLUMNS, [_cells(row, listing.now) for row in listing.rows]).without_empty_columns(), []
+def _version_table(listing: Listing, table: Table) -> str:
+    rows = list[str]()
     for row, (first, *rest) in zip(listing.rows, table.rows, strict=True):
         cells = "".join(f"<td>{escape(cell)}</td>" for cell in rest)
         rows.append(f'<tr><th scope="row">{escape(first)}</th>{cells}</tr>')
@@ -63,7 +64,9 @@ def _remarks(row: VersionRow) -> tuple[str, ...]:
 
 def loaded_card(loaded: LoadedVersion) -> Card:
     """Return the names that were defined, then the source."""
-    label, facts = loaded.row.label, _facts(loaded)
+    label, (kernel, *helpers) = loaded.row.label, loaded.names
+    facts = [f"defined as {kernel}", f"with {', '.join(helpers)}" if helpers else "", loaded.row.config]
+    facts = [*filter(None, (*facts, _time_words(loaded.row)))]
     missing = [Message(f"{name} could not be kept and is left out", WARNING) for name in loaded.missing]
     head = TextOnly([f"{label}  {'; '.join(facts)}"])
     blocks: list[Block] = [head, *missing, TextOnly([""]), PlainText(loaded.source)]
@@ -112,9 +115,3 @@ def _cells(row: VersionRow, now: float) -> tuple[str, ...]:
 def _time_words(row: VersionRow) -> str:
     """Return the best time where a GPU measured one; a time of the interpreter says nothing about the kernel."""
     return "" if row.best_ms is None else f"{seconds_words(row.best_ms / 1e3)} ({row.where})"
-
-
-def _facts(loaded: LoadedVersion) -> list[str]:
-    kernel, *helpers = loaded.names
-    helped = f"with {', '.join(helpers)}" if helpers else ""
-    return [*filter(None, (f"defined as {kernel}", helped, loaded.row.config, _time_words(loaded.row)))]

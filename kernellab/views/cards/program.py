@@ -22,9 +22,9 @@ _LINES_AT_MOST = 200
 def program_card(program: Program) -> Card:
     """Return the picture, with the facts above it and the steps below."""
     if not program.is_complete:
-        words = f"ncomplete program: {program.problem}"
-        alert = Message(f"An i{words}.", "kl-alert", in_text=False)
-        return Card([Section(None, [alert, TextOnly([f"an i{words}"])])])
+        words = f"incomplete program: {program.problem}"
+        alert = Message(f"An {words}.", "kl-alert", in_text=False)
+        return Card([Section(None, [alert, TextOnly([f"an {words}"])])])
     lines, count = _step_lines(program.tape), plural(len(program.tape.steps), "step")
     steps = Drawing(lambda: f"<pre>{escape(chr(10).join(lines))}</pre>", lambda _: lines)
     blocks: list[Block] = [
@@ -33,15 +33,15 @@ def program_card(program: Program) -> Card:
         Fold("Steps", [steps], count),
     ]
     facts = _facts(program)
-    return Card(
-        [Section(Heading("program", facts, in_text=False), [TextOnly([f"program: {', '.join(facts)}"]), *blocks])]
-    )
+    title = TextOnly([f"program: {', '.join(facts)}"])
+    return Card([Section(Heading("program", facts, in_text=False), [title, *blocks])])
 
 
 def _picture(program: Program) -> str:
     words = "The picture shows kernels, inputs and outputs alone; program.frame lists every step."
-    note = Message(words).html() if program_diagram(program.tape).is_contracted else ""
-    return f"{note}\n{in_frame(program_svg(program))}"
+    diagram = program_diagram(program.tape)
+    note = Message(words).html() if diagram.is_contracted else ""
+    return f"{note}\n{in_frame(picture(diagram))}"
 
 
 def _step_lines(tape: Tape) -> list[str]:
@@ -54,11 +54,6 @@ def _step_lines(tape: Tape) -> list[str]:
     return [*shown, f"  return {', '.join(tape.output_names) or 'nothing'}"]
 
 
-def program_svg(program: Program) -> str:
-    """Return the program as one ``<svg>`` element; as a list where it is too large, or cannot be laid out."""
-    return picture(program_diagram(program.tape))
-
-
 def _facts(program: Program) -> list[str]:
     tape, plan = program.tape, program.plan
     launches = len(tape.launches)
@@ -69,8 +64,7 @@ def _facts(program: Program) -> list[str]:
         plural(len(tape.outputs), "output"),
     ]
     peak, whole = elements.size_words(plan.peak_bytes), elements.size_words(plan.unplanned_bytes)
-    facts.append(f"memory {peak} planned, {whole} unplanned")
-    return facts
+    return [*facts, f"memory {peak} planned, {whole} unplanned"]
 
 
 def _rows(tape: Tape) -> Iterator[tuple[str, str]]:
@@ -115,10 +109,10 @@ def program_diagram(tape: Tape) -> Diagram:
     A tensor that a step changes is drawn once more after that step, so that arrows show what each step really reads.
     Of a long program, the diagram has its kernels with what goes in and out.
     """
-    drawn = _DiagramBuilder(tape)
+    builder = _DiagramBuilder(tape)
     for number, step in enumerate(tape.steps):
-        drawn.add(number, step)
-    whole = _prune(drawn.diagram())
+        builder.add(number, step)
+    whole = _prune(builder.diagram())
     return whole if len(whole.nodes) <= AT_MOST else _contract(whole)
 
 
@@ -160,12 +154,11 @@ class _DiagramBuilder:
         box = f"s{number}"
         self.boxes.append(_step_box(box, step))
         self.arrows += [Edge(self._source(index), box, ArrowKind.VALUE, "") for index in read]
-        changed = () if step.functional else step.mutated
         for index in results:
             self._tensor(index, f"v{index}", BoxKind.TENSOR)
             self.step_of[index] = number
             self.arrows.append(Edge(box, f"v{index}", ArrowKind.VALUE, ""))
-        for index in changed:
+        for index in () if step.functional else step.mutated:
             label = f"v{index}.{number}"
             self._tensor(index, label, BoxKind.TENSOR)
             self.newest[self.tape.values[index].storage] = (number, label)
@@ -173,19 +166,15 @@ class _DiagramBuilder:
 
     def diagram(self) -> Diagram:
         """Return the picture, with the boxes that hold the outputs marked."""
-        ends = {
-            self._source(index): name for name, index in zip(self.tape.output_names, self.tape.outputs, strict=True)
-        }
-        boxes = [
-            replace(box, kind=BoxKind.OUTPUT, lines=(ends[box.id], *box.lines[1:]))
-            if box.id in ends and box.kind is BoxKind.TENSOR
-            else box
-            for box in self.boxes
-        ]
-        return Diagram("program", tuple(boxes), tuple(dict.fromkeys(self.arrows)))
+        outputs = zip(self.tape.output_names, self.tape.outputs, strict=True)
+        names = {self._source(index): name for name, index in outputs}
+        for at, box in enumerate(self.boxes):
+            if box.id in names and box.kind is BoxKind.TENSOR:
+                self.boxes[at] = replace(box, kind=BoxKind.OUTPUT, lines=(names[box.id], *box.lines[1:]))
+        return Diagram("program", tuple(self.boxes), tuple(dict.fromkeys(self.arrows)))
 
     def _source(self, index: int) -> str:
-        """Return the box that holds what a value is now, or "" where nothing was written to it."""
+        """Return the box of the current content of a value, or "" where nothing was written to it."""
         number, label = self.newest.get(self.tape.values[index].storage, (-1, ""))
         return label if number > self.step_of.get(index, -1) or index not in self.of else self.of[index]
 
@@ -205,12 +194,12 @@ def _read(step: Step) -> Iterator[int]:
         yield from step.operands
         return
     for name, value in step.kwargs:
-        parts = {name: value}
+        members = {name: value}
         if isinstance(value, tuple):
-            parts = {f"{name}[{at}]": part for at, part in enumerate(value)}
-        for part, held in parts.items():
-            if not use.complete or any(known == part or known.startswith(f"{part}[") for known in use.read):
-                yield from (ref.index for ref in refs_in(held))
+            members = {f"{name}[{at}]": part for at, part in enumerate(value)}
+        for member, part in members.items():
+            if not use.complete or any(known == member or known.startswith(f"{member}[") for known in use.read):
+                yield from (ref.index for ref in refs_in(part))
 
 
 def _name(step: Step) -> str:

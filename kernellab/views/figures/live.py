@@ -12,6 +12,7 @@ from kernellab.errors import plural
 from kernellab.tune.dispatch.result import DispatchProgress
 from kernellab.tune.progress import TuningProgress
 from kernellab.tune.result import Row
+from kernellab.views.elements import number, title
 from kernellab.views.palette import BLUE, GOOD
 
 
@@ -38,20 +39,19 @@ def programs_shown(kernel: str, done: int, total: int) -> LiveView:
 
 
 def compiling_shown(kernel: str, done: int, total: int, seconds: float, stopped: Sequence[str] = ()) -> LiveView:
-    """Show the number of compiled kernels; ``kernel`` is the current one.
+    """Show the number of compiled kernels; ``kernel`` is the current one. Once all are compiled, nothing shows.
 
-    ``stopped`` says of those that came to nothing what became of them: ``softmax interrupted``. Where all came to their
-    end, nothing shows any more.
+    ``stopped`` are the kernels that did not compile, each with the reason: ``softmax interrupted``.
     """
     if done == total and not stopped:
         return NOTHING
     count = f"{done - len(stopped)}/{total} compiled"
-    text = f"compiling {kernel}: {count}, {seconds:.1f} s"
-    if done == total:
-        more = [f"{len(stopped) - 3} more"] if len(stopped) > 3 else []
-        text = ", ".join([f"{count} in {seconds:.1f} s", *stopped[:3], *more])
-    bar = "" if done == total else _bar(done, total, "kernels compiled")
-    return LiveView(text, _box(bar, escape(text)))
+    if done < total:
+        text = f"compiling {kernel}: {count}, {seconds:.1f} s"
+        return LiveView(text, _box(_bar(done, total, "kernels compiled"), escape(text)))
+    more = [f"{len(stopped) - 3} more"] if len(stopped) > 3 else []
+    text = ", ".join([f"{count} in {seconds:.1f} s", *stopped[:3], *more])
+    return LiveView(text, _box("", escape(text)))
 
 
 def tuning_shown(progress: TuningProgress, seconds: float, ended: str = "") -> LiveView:
@@ -81,17 +81,13 @@ def benchmark_shown(progress: BenchmarkProgress, seconds: float, ended: str = ""
 
     ``ended`` says how it ended if not well: ``interrupted``, ``failed``.
     """
-    bars = {
-        "inputs": (0, progress.total),
-        "compiling": (progress.compiled, progress.kernels),
-        "points": (progress.done, progress.total),
-    }
-    bar = _bar(*bars[progress.stage], "of the benchmark done") if progress.stage in bars and not ended else ""
-    latest = "" if progress.stage == "done" else progress.latest
+    done = {"inputs": 0, "compiling": progress.compiled, "points": progress.done}.get(progress.stage)
+    total = progress.kernels if progress.stage == "compiling" else progress.total
+    bar = "" if done is None or ended else _bar(done, total, "of the benchmark done")
     doing = f"{_stage(progress, 'now')}, {seconds:.1f} s"
     if ended:
         doing = f"{ended} after {seconds:.1f} s, {_stage(progress, 'at')}"
-    return _live_view(progress.kernel, doing, latest, bar)
+    return _live_view(progress.kernel, doing, "" if progress.stage == "done" else progress.latest, bar)
 
 
 def dispatch_shown(progress: DispatchProgress, seconds: float, ended: str = "") -> LiveView:
@@ -131,24 +127,21 @@ def _counts(progress: TuningProgress, seconds: float, ended: str) -> list[str]:
         verb, done = "compiled", progress.known + progress.compiled
         if progress.times_ms:
             verb, done = "tuned", max(progress.known + progress.measured, len(progress.times_ms) + progress.failed)
-        of = f"{done} of " if done < progress.total else ""  # after an interrupt, or a spent budget
-        return [f"{of}{progress.total} configs {verb} in {seconds:.1f} s", *known, *failed]
+        part = f"{done} of " if done < progress.total else ""  # after an interrupt, or a spent budget
+        return [f"{part}{progress.total} configs {verb} in {seconds:.1f} s", *known, *failed]
     fresh = progress.total - progress.known
-    parts = [f"{progress.total} configs" if progress.total else "choosing configs"]
-    if progress.known:
-        parts.append(f"{progress.known} known")
-    if fresh:
-        parts.append(f"{progress.compiled}/{fresh} compiled")
-    if progress.measured or progress.times_ms:
-        parts.append(f"{progress.measured}/{fresh} measured")
-    if progress.failed:
-        parts.append(f"{progress.failed} failed")
-    if progress.stage == "final":
-        parts.append("final of the fastest")
+    parts = [
+        f"{progress.total} configs" if progress.total else "choosing configs",
+        f"{progress.known} known" if progress.known else "",
+        f"{progress.compiled}/{fresh} compiled" if fresh else "",
+        f"{progress.measured}/{fresh} measured" if progress.measured or progress.times_ms else "",
+        f"{progress.failed} failed" if progress.failed else "",
+        "final of the fastest" if progress.stage == "final" else "",
+    ]
     if ended:
-        return [f"{ended} after {seconds:.1f} s", *parts]
-    left = [] if progress.left_s is None else [f"about {_rough_seconds(progress.left_s)} left"]
-    return [*parts, f"{seconds:.1f} s", *left]
+        return [f"{ended} after {seconds:.1f} s", *filter(None, parts)]
+    left = "" if progress.left_s is None else f"about {_rough_seconds(progress.left_s)} left"
+    return [*filter(None, (*parts, f"{seconds:.1f} s", left))]
 
 
 def _rough_seconds(seconds: float) -> str:
@@ -162,13 +155,12 @@ _CONFIG = "max-width:46em;overflow:hidden;text-overflow:ellipsis"
 
 
 def _table(progress: TuningProgress, *, is_over: bool) -> str:
-    shown = [*progress.fastest, *(() if is_over else (row for row in progress.latest if row not in progress.fastest))]
+    latest = [] if is_over else [row for row in progress.latest if row not in progress.fastest]
+    shown = [*progress.fastest, *latest]
     if not shown:
         return ""
-    rows = [
-        _row(row, is_best=place == 0 and bool(progress.fastest), is_late=place >= len(progress.fastest))
-        for place, row in enumerate(shown)
-    ]
+    rows = [_row(row, ";font-weight:bold" if row is progress.fastest[0] else "") for row in progress.fastest]
+    rows += [_row(row, ";opacity:.75") for row in latest]
     head = "".join(
         f'<th scope="col" style="{_CELL};font-weight:normal;opacity:.7;text-align:{align}">{name}</th>'
         for name, align in (("config", "left"), ("status", "left"), ("ms", "right"))
@@ -179,15 +171,12 @@ def _table(progress: TuningProgress, *, is_over: bool) -> str:
     return f'<table style="{style}"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>{more}'
 
 
-def _row(row: Row, *, is_best: bool, is_late: bool) -> str:
-    """Return a row of the table: the best one bold, one that is there since it ended last paler than the fastest."""
-    style = "background:none" + (";font-weight:bold" if is_best else ";opacity:.75" if is_late else "")
-    time = "" if row.time_ms is None else f"{row.time_ms:.4g}"
-    tip = f' title="{escape(row.reason)}"' if row.reason else ""
+def _row(row: Row, style: str) -> str:
+    head = f'<tr style="background:none{style}"{title(row.reason)}>'
     return (
-        f'<tr style="{style}"{tip}><td style="{_CELL};{_CONFIG};text-align:left">{escape(row.config.text)}</td>'
+        f'{head}<td style="{_CELL};{_CONFIG};text-align:left">{escape(row.config.text)}</td>'
         f'<td style="{_CELL};text-align:left">{escape(row.status)}</td>'
-        f'<td style="{_CELL};text-align:right">{time}</td></tr>'
+        f'<td style="{_CELL};text-align:right">{number(row.time_ms, ".4g")}</td></tr>'
     )
 
 
@@ -219,10 +208,10 @@ def times_svg(times_ms: Sequence[float]) -> str:
     dots = [place(index, times_ms[index]) for index in _thinned_times(times_ms)]
     circles = "".join(f'<circle cx="{x}" cy="{y}" r="1.8"/>' for x, y in dots)
     x, y = place(times_ms.index(least), least)
+    label = f"times of the configs as they came, best {least:.4g} ms"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{_HEIGHT}" style="max-width:100%" '
-        f'viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
-        f'aria-label="times of the configs as they came, best {least:.4g} ms">'
+        f'viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{label}">'
         f'<g fill="{BLUE}" fill-opacity=".85">{circles}</g>{_steps(times_ms, place)}'
         f'<circle cx="{x}" cy="{y}" r="4" fill="{GOOD}"/>'
         f'<g fill="currentColor" fill-opacity=".75" font-size="10" text-anchor="end">'
