@@ -122,7 +122,7 @@ def test_the_history_marks_the_best_and_the_current_point_and_scales_wide_times(
     assert svg.count("kp-best") == 1
     assert svg.count("kp-here") == 1
     assert "<title>2. BLOCK=128" in svg
-    heights = [float(y) for y in re.findall(r'<circle cx="[\d.]+" cy="([\d.]+)" r="4"', svg)]
+    heights = [float(y) for y in re.findall(r'<circle[^>]* cx="[\d.]+" cy="([\d.]+)" r="4"', svg)]
     assert heights[1] > heights[0] > heights[2]
     assert all(0 <= y <= 160 for y in heights)
 

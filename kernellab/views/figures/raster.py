@@ -54,17 +54,6 @@ _CLASSES: Mapping[str, Mapping[str, str]] = {
     "kl-map-read": {"stroke": BLUE},
     "kl-map-write": {"stroke": ORANGE},
     "kl-map-both": {"stroke": PURPLE},
-    "kp-tick": {"font-size": "11", "fill": INK, "fill-opacity": ".8"},
-    "kp-grid": {"stroke": GREY, "stroke-opacity": ".32"},
-    "kp-axis": {"stroke": INK, "stroke-opacity": ".5"},
-    "kp-line": {"fill": "none", "stroke": GREY, "stroke-opacity": ".5"},
-    "kp-dot": {"fill": BLUE, "stroke": BLUE, "stroke-width": "2"},
-    "kp-best": {"fill": GREEN, "stroke": GREEN, "stroke-width": "2"},
-    "kp-wrong": {"fill": RED, "stroke": RED, "stroke-width": "2"},
-    "kp-differs": {"fill": ORANGE, "stroke": ORANGE, "stroke-width": "2"},
-    "kp-column": {"fill": BLUE, "fill-opacity": ".75"},
-    "kp-failed": {"stroke": RED, "stroke-width": "2", "fill": "none"},
-    "kp-here": {"fill": "none", "stroke": INK, "stroke-width": "1.4"},
 }
 
 

@@ -23,6 +23,7 @@ from kernellab.views.elements import (
     shorten,
     style,
 )
+from kernellab.views.palette import BAD, BLUE, GOOD, GREY, WARNING
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +252,9 @@ _WIDTH, _HEIGHT = 640.0, 160.0
 _LEFT, _RIGHT, _TOP, _BASE = 80.0, 12.0, 30.0, 136.0
 _MOST = 48  # the last of them
 _ROW, _CHARACTER, _MOST_NAME = 13.0, 6.3, 10  # of the values below the axis: height and width in pixels, letters
+_COLOURS = {"best": GOOD, "dot": BLUE, "column": BLUE, Status.WRONG: BAD, Status.DIFFERS: WARNING}
+_GRID = f'stroke="{GREY}" stroke-opacity=".32"'
+_HERE = 'class="kp-here" fill="none" stroke="currentColor" stroke-width="1.4" opacity=".85"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,8 +346,9 @@ def history_svg(history: PointHistory, best: Evaluation | None, current: Evaluat
             parts.append(_values(chart, name, words, height - 8))
     label = f"{plural(len(history), 'point')} visited: {title}"
     return (
-        f'<svg viewBox="0 0 {_WIDTH:g} {height:g}" role="img" aria-label="{escape(label)}">'
-        f'<text class="kp-tick" x="4" y="11">{escape(title)}</text>{"".join(parts)}</svg>'
+        f'<svg viewBox="0 0 {_WIDTH:g} {height:g}" fill="currentColor" font-size="11" role="img" '
+        f'aria-label="{escape(label)}">'
+        f"{_label(4, 11, title, 'start')}{''.join(parts)}</svg>"
     )
 
 
@@ -353,7 +358,7 @@ def _values(chart: _Chart, name: str, words: Sequence[str], y: float) -> str:
     starts = [i for i, word in enumerate(words) if i == 0 or word != words[i - 1]]
     for i in starts[1:]:
         edge = chart.x(i) - chart.step / 2
-        parts.append(f'<line class="kp-grid" x1="{edge:.1f}" x2="{edge:.1f}" y1="{y - 9:.1f}" y2="{y + 1:.1f}"/>')
+        parts.append(f'<line {_GRID} x1="{edge:.1f}" x2="{edge:.1f}" y1="{y - 9:.1f}" y2="{y + 1:.1f}"/>')
     for i, end in zip(starts, [*starts[1:], len(words)], strict=True):
         if len(words[i]) * _CHARACTER <= (end - i) * chart.step:
             parts.append(_label((chart.x(i) + chart.x(end - 1)) / 2, y, words[i]))
@@ -370,14 +375,16 @@ def _times(chart: _Chart, best: Evaluation | None) -> str:
             continue
         low, time, high = map(chart.y, times)
         x, y = f"{chart.x(i):.1f}", f"{time:.1f}"
-        css = "kp-best" if best is not None and point.number == best.number else "kp-dot"
+        kind = "best" if best is not None and point.number == best.number else "dot"
         if point.verdict.equal is False:
-            css = f"kp-{point.verdict.status}"
+            kind = str(point.verdict.status)
         else:
             places.append(f"{x},{y}")
-        line = f'<line x1="{x}" x2="{x}" y1="{low:.1f}" y2="{high:.1f}"/>'
-        marks.append(f'<g class="{css}">{_tip(point)}{line}<circle cx="{x}" cy="{y}" r="4"/></g>')
-    return f'<polyline class="kp-line" points="{" ".join(places)}"/>{"".join(marks)}'
+        line = f'<line stroke-width="2" x1="{x}" x2="{x}" y1="{low:.1f}" y2="{high:.1f}"/>'
+        dot = f'<circle stroke-width="{3 if kind == "best" else 0}" cx="{x}" cy="{y}" r="4"/>'
+        look = f'class="kp-{kind}" fill="{_COLOURS[kind]}" stroke="{_COLOURS[kind]}"'
+        marks.append(f"<g {look}>{_tip(point)}{line}{dot}</g>")
+    return f'<polyline fill="none" {_GRID} stroke-width="1.5" points="{" ".join(places)}"/>{"".join(marks)}'
 
 
 def _occupancies(chart: _Chart) -> str:
@@ -386,9 +393,9 @@ def _occupancies(chart: _Chart) -> str:
         if point.has_failed or point.compiled is None:
             marks.append(_cross(chart, i))
             continue
-        css = f"kp-{point.verdict.status}" if point.verdict.equal is False else "kp-column"
+        kind = str(point.verdict.status) if point.verdict.equal is False else "column"
         box, top = _column(chart, i)
-        marks.append(f'<g class="{css}">{_tip(point)}<rect {box}/></g>')
+        marks.append(f'<g class="kp-{kind}" fill="{_COLOURS[kind]}">{_tip(point)}<rect {box} opacity=".75"/></g>')
         marks.append(_label(chart.x(i), top - 5, number(point.row.registers, "d")))
     return "".join(marks)
 
@@ -405,17 +412,17 @@ def _ring(chart: _Chart, index: int) -> str:
     """Return the mark of the current point: a ring, or a frame around its column."""
     evaluation, x = chart.evaluations[index], chart.x(index)
     if (times := chart.time(evaluation)) is not None:
-        return f'<circle class="kp-here" cx="{x:.1f}" cy="{chart.y(times[1]):.1f}" r="8"/>'
+        return f'<circle {_HERE} cx="{x:.1f}" cy="{chart.y(times[1]):.1f}" r="8"/>'
     if evaluation.has_failed or chart.is_timed:
-        return f'<circle class="kp-here" cx="{x:.1f}" cy="{_BASE - 5:.1f}" r="9"/>'
-    return f'<rect class="kp-here" {_column(chart, index, 2.5)[0]} rx="2"/>'
+        return f'<circle {_HERE} cx="{x:.1f}" cy="{_BASE - 5:.1f}" r="9"/>'
+    return f'<rect {_HERE} {_column(chart, index, 2.5)[0]} rx="2"/>'
 
 
 def _cross(chart: _Chart, index: int) -> str:
     x, y = chart.x(index), _BASE - 5
     return (
         f'<g class="kp-failed">{_tip(chart.evaluations[index])}'
-        f'<path d="M{x - 4:.1f} {y - 4:.1f}l8 8m0 -8l-8 8"/>'
+        f'<path stroke="{BAD}" stroke-width="2" fill="none" d="M{x - 4:.1f} {y - 4:.1f}l8 8m0 -8l-8 8"/>'
         f'<rect x="{x - 6:.1f}" y="{y - 6:.1f}" width="12" height="12" opacity="0"/></g>'
     )
 
@@ -425,9 +432,10 @@ def _label(x: float, y: float, words: str, anchor: str = "middle", tip: str = ""
 
 
 def _axis(chart: _Chart) -> str:
+    across = f'x1="{_LEFT}" x2="{_WIDTH - _RIGHT}"'
     lines = [
-        f'<line class="kp-grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{chart.y(v):.1f}" y2="{chart.y(v):.1f}"/>'
-        + _label(_LEFT - 6, chart.y(v) + 3.5, f"{v:.4g}", "end")
-        for v in chart.ticks()
+        f'<line {_GRID} {across} y1="{chart.y(value):.1f}" y2="{chart.y(value):.1f}"/>'
+        + _label(_LEFT - 6, chart.y(value) + 3.5, f"{value:.4g}", "end")
+        for value in chart.ticks()
     ]
-    return f'{"".join(lines)}<line class="kp-axis" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{_BASE}" y2="{_BASE}"/>'
+    return f'{"".join(lines)}<line stroke="currentColor" opacity=".5" {across} y1="{_BASE}" y2="{_BASE}"/>'
