@@ -31,8 +31,9 @@ from kernellab.explain.causes import Cause
 from kernellab.explain.explanation import Explanation, explain_facts
 from kernellab.explain.facts import Facts
 from kernellab.explain.launch_facts import facts_of, traffic_of_launch
-from kernellab.explain.verbs import compile_call, device_of, launch_seconds
+from kernellab.explain.verbs import device_of, launch_seconds
 from kernellab.launch.calls import UserCall
+from kernellab.registry.calls import compile_call
 from kernellab.timing.launches import Implementation
 from tests.explain.planted import KernelCall, Planted, WellTuned
 from tests.explain.planted_compute import COMPUTE_PAIRS

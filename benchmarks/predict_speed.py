@@ -15,8 +15,9 @@ from triton import Config
 import kernellab
 from benchmarks.truth_recipes import RECIPES
 from kernellab.explain.prediction_verbs import predict_implementation
-from kernellab.explain.verbs import compile_call, device_of
+from kernellab.explain.verbs import device_of
 from kernellab.launch.calls import UserCall
+from kernellab.registry.calls import compile_call
 
 CASES = {
     "matmul": {"m": 4096, "n": 4096, "k": 4096},

@@ -102,8 +102,8 @@ def profile(name: str, folder: Path) -> None:
     """Profile one kernel as the lab does, and keep what the first session of the numbered binary brings."""
     import kernellab
     from kernellab.explain.profilers import Sampler, numbered_binary
-    from kernellab.explain.verbs import compile_call
     from kernellab.launch.calls import UserCall
+    from kernellab.registry.calls import compile_call
     from kernellab.views.cards.explanation import profile_card
 
     kernel, grid, arguments, meta = launches()[name]

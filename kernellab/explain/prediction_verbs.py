@@ -11,11 +11,12 @@ from kernellab.explain.explanation import unknown_sentences
 from kernellab.explain.facts import DeviceRates, Facts
 from kernellab.explain.launch_facts import facts_of, sizes_of, static_facts, with_memory_waits, with_traffic
 from kernellab.explain.prediction import Prediction, predict_facts
-from kernellab.explain.verbs import compile_call, device_of, has_gpu, traffic_or_reason
+from kernellab.explain.verbs import device_of, traffic_or_reason
 from kernellab.launch.arguments import memory_of
 from kernellab.launch.calls import UserCall
 from kernellab.launch.recording import LaunchRecord, can_read
 from kernellab.registry import Session
+from kernellab.registry.calls import compile_call, has_gpu
 from kernellab.timing.launches import Implementation
 
 

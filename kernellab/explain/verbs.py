@@ -6,15 +6,13 @@ Timing and samples need a GPU. A generated file can repeat the launch.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
-from typing import Any
 
-from kernellab._triton.kernel import Kernel, autotune_settings, jit_function, pass_by_position
-from kernellab.errors import KernellabError, LaunchError, UsageError
+from kernellab._triton.kernel import Kernel
+from kernellab.errors import KernellabError, LaunchError
 from kernellab.explain.devices import device_for, measured_device
 from kernellab.explain.explanation import Explanation, explain_facts
 from kernellab.explain.facts import DeviceRates
@@ -24,71 +22,15 @@ from kernellab.explain.profilers import ProfilerRefusal, Sampler, counters_of, p
 from kernellab.explain.traffic.result import Traffic
 from kernellab.export.module import reproducer_text
 from kernellab.ir.graph import main_file
-from kernellab.launch.calls import UserCall, require_launch, require_launchable
+from kernellab.launch.calls import UserCall
 from kernellab.launch.recording import LaunchRecord
-from kernellab.registry import Session, recorded_version, regenerated_inputs, values_of
+from kernellab.registry import Session
+from kernellab.registry.calls import compile_call, has_gpu
 from kernellab.registry.launches_to_store import recorded_launch_of, result_of
 from kernellab.target import device_name, multiprocessors
-from kernellab.timing.config import NO_CONFIG
 from kernellab.timing.gpu_bench import gpu_bench
-from kernellab.timing.launches import BenchOptions, Implementation, Launches, implementation_of
-from kernellab.timing.provenance import can_time, ceilings_here
-
-
-def call_in(
-    session: Session, verb: str, kernel: Kernel | str | int, grid: Any, args: tuple[Any, ...], meta: Mapping[str, Any]
-) -> UserCall:
-    """Return the call of a verb with its bound kernel; of a stored kernel alone, its latest recorded launch.
-
-    Raises:
-        UnknownName, UsageError, LaunchError: there is no such kernel, grid or recorded launch.
-    """
-    if isinstance(kernel, str | int) and grid is None and not args and not meta:
-        return recorded_call(session, kernel)
-    launched: Kernel = session.kernels[kernel] if isinstance(kernel, str | int) else kernel
-    require_launch(f"lab.{verb}", launched, grid, args, meta)
-    return UserCall(session.bind(launched), grid, args, meta)
-
-
-def recorded_call(session: Session, key: str | int) -> UserCall:
-    """Return the latest recorded launch of a stored kernel, on new arguments of the recorded shapes.
-
-    Raises:
-        UnknownName, UsageError: there is no such kernel, or no launch of it that can be repeated.
-    """
-    version = session.kernels.version(key)
-    launch = recorded_version(session.kernels.store, version).launch
-    if launch is None or launch.grid is None:
-        raise UsageError(f"No launch of {version.label} is known; launch it, or give one: kernel, grid, arguments.")
-    arguments = regenerated_inputs(launch, "cuda" if has_gpu(session) else "cpu")
-    return UserCall(jit_function(session.kernels[version.id]), launch.grid, (), {**arguments, **values_of(launch)})
-
-
-def has_gpu(session: Session) -> bool:
-    """Whether this machine has a GPU of the target."""
-    return can_time(session.runtime, session.target)
-
-
-def compile_call(session: Session, call: UserCall, *, takes_best: bool = True) -> Implementation:
-    """Compile a call for the target; of an autotuned kernel the best config on a GPU, else its first.
-
-    Raises:
-        UsageError, LaunchError: the call does not fit the kernel.
-        CompileError: it does not compile.
-    """
-    launches = Launches(call.kernel, call.grid, call.args, call.meta, session.target)
-    configs = autotune_settings(call.kernel).configs
-    config = NO_CONFIG
-    if configs:
-        config = launches.effective(configs[0])
-        if takes_best and has_gpu(session):
-            args, meta = pass_by_position(call.kernel, call.args, call.meta, {"grid", "warmup"})
-            options = {**meta, "grid": call.grid}
-            config = launches.effective(session.runtime.best_config(call.kernel, args, options))
-    launch = launches.of(config)
-    require_launchable(launch.grid, launches.name, session.target)
-    with session.runtime.compiling(launches.name):
-        return implementation_of(launches, config, session.compiler.compile(launch.job))
+from kernellab.timing.launches import BenchOptions, Implementation
+from kernellab.timing.provenance import ceilings_here
 
 
 def traffic_of_call(session: Session, call: UserCall) -> Traffic:

@@ -279,7 +279,8 @@ class Lab(Workspace):
         self, kernel: Kernel, grid: Any, /, *args: Any, counters: bool = False, timeout_s: float = 60.0, **meta: Any
     ) -> Profile:
         """Sample where a launch spends its time, by line and instruction; with ``counters``, Nsight Compute counts."""
-        from kernellab.explain.verbs import call_in, profile_with_explanation
+        from kernellab.explain.verbs import profile_with_explanation
+        from kernellab.registry.calls import call_in
 
         call = call_in(session := self.session(), "profile", kernel, grid, args, meta)
         return profile_with_explanation(session, call, timeout_s, counters=counters)
@@ -299,7 +300,8 @@ class Lab(Workspace):
 
         For a ``target`` that is not this machine's GPU, times are estimated from its data sheet.
         """
-        from kernellab.explain.verbs import call_in, explanation_of
+        from kernellab.explain.verbs import explanation_of
+        from kernellab.registry.calls import call_in
 
         call = call_in(session := self.session(target), "explain", kernel, grid, args, meta)
         return explanation_of(session, call, timeout_s, samples=samples)
@@ -322,7 +324,7 @@ class Lab(Workspace):
             UsageError: there is no such device, or times cannot be predicted for the target.
         """
         from kernellab.explain.prediction_verbs import device_session, prediction_of
-        from kernellab.explain.verbs import call_in
+        from kernellab.registry.calls import call_in
 
         session = device_session(self.session, target, device)
         return prediction_of(session, call_in(session, "predict", kernel, grid, args, meta))

@@ -65,7 +65,7 @@ def call_to_tune(
     Raises:
         UnknownName, UsageError, LaunchError: there is no such kernel, grid or launch.
     """
-    from kernellab.explain.verbs import call_in  # most tunings need none of it
+    from kernellab.registry.calls import call_in  # most tunings need none of it
 
     call = call_in(session, "tune", kernel, grid, args, meta)
     if not isinstance(kernel, str | int) or call.grid is grid:

@@ -22,9 +22,10 @@ from kernellab.explain.profilers import (
     profile_of,
     remedy,
 )
-from kernellab.explain.verbs import compile_call, recorded_call, reproducer_of
+from kernellab.explain.verbs import reproducer_of
 from kernellab.gpu.trial import GpuTrials
 from kernellab.launch.calls import UserCall
+from kernellab.registry.calls import compile_call, recorded_call
 from kernellab.timing.launches import Implementation
 from tests.explain.test_profile import frame, hatchet
 from tests.kernels.cases import all_cases
