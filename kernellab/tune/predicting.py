@@ -20,31 +20,41 @@ if TYPE_CHECKING:
     from kernellab.explain.prediction import Prediction
 
 
+PredictAll = Callable[[Sequence[Implementation]], "list[Prediction | KernellabError]"]
+"""Predicts the times of compiled launches, side by side; an error takes the place of a time."""
+
+
 @dataclass(slots=True)
 class Predictor:
     """Predicts the times of compiled configs on a ``device``; ``notes`` say why some have none."""
 
-    predict: Callable[[Implementation], Prediction]
+    predict: PredictAll
     notes: list[str] = field(default_factory=list)
     device: str = ""
     _known: dict[Config, Prediction] = field(default_factory=dict)
     _is_refused: bool = False
 
     def predicted_row(self, row: Row, candidate: Implementation) -> Row:
-        """Return a row with its predicted time, or as it is where none can be predicted.
+        """Return a row with its predicted time, or as it is where none can be predicted."""
+        return self.predicted_rows([row], [candidate])[0]
+
+    def predicted_rows(self, rows: Sequence[Row], candidates: Sequence[Implementation]) -> list[Row]:
+        """Return rows with their predicted times, or as they are where none can be predicted.
 
         After a target whose times cannot be predicted, no more are tried.
         """
-        if self._is_refused:
-            return row
-        try:
-            prediction = self._known.get(row.config) or self.predict(candidate)
-        except KernellabError as exc:
-            self._is_refused = isinstance(exc, UsageError)
-            self.notes.append(exc.message)
-            return row
-        self.device, self._known[row.config] = prediction.device, prediction
-        return with_prediction(row, prediction)
+        waiting = {c.config: c for c in candidates if c.config not in self._known and not self._is_refused}
+        for config, outcome in zip(waiting, self.predict([*waiting.values()]) if waiting else (), strict=True):
+            self._record(config, outcome)
+        known = ((row, self._known.get(row.config)) for row in rows)
+        return [row if prediction is None else with_prediction(row, prediction) for row, prediction in known]
+
+    def _record(self, config: Config, outcome: Prediction | KernellabError) -> None:
+        if isinstance(outcome, KernellabError):
+            self._is_refused = self._is_refused or isinstance(outcome, UsageError)
+            self.notes.append(outcome.message)
+            return
+        self.device, self._known[config] = outcome.device, outcome
 
 
 def with_prediction(row: Row, prediction: Prediction) -> Row:
@@ -62,13 +72,14 @@ def row_predictor(launches: Launches, compiler: Compiler, predictor: Predictor, 
 
     def predict_rows(configs: Sequence[Config]) -> dict[Config, Row]:
         rows: dict[Config, Row] = {}
+        fitting: list[Implementation] = []
         for index, result in compiler.stream([partial(_job, launches, config) for config in configs]):
             config = configs[index]
             rows[config] = row = unmeasured_row(config, result, may_spill=may_spill)
             if isinstance(result, Compiled) and not row.reason:
-                candidate = implementation_of(launches, config, result, index)
-                rows[config] = predictor.predicted_row(row, candidate)
-        return rows
+                fitting.append(implementation_of(launches, config, result, index))
+        predicted = predictor.predicted_rows([rows[candidate.config] for candidate in fitting], fitting)
+        return rows | {row.config: row for row in predicted}
 
     return predict_rows
 

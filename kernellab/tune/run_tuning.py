@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from kernellab._triton.kernel import autotune_settings, prune_configs
 from kernellab.compile.cache import Compiler
@@ -19,21 +19,18 @@ from kernellab.store.columns import Status
 from kernellab.target import limits_of
 from kernellab.timing.config import Config, Space, configs_of
 from kernellab.timing.hooks import sets_blocks_alone
-from kernellab.timing.launches import Bench, Implementation, Launches, with_zeros
+from kernellab.timing.launches import Bench, Launches, with_zeros
 from kernellab.timing.provenance import Device, key_fields, key_of
 from kernellab.tune.cpu_check import SECONDS_AT_MOST, CpuCheck
 from kernellab.tune.device_pool import DevicePool
 from kernellab.tune.options import Options
 from kernellab.tune.predicted_search import PredictedSearch
-from kernellab.tune.predicting import Predictor, row_predictor, with_left_rows
+from kernellab.tune.predicting import PredictAll, Predictor, row_predictor, with_left_rows
 from kernellab.tune.progress import Watch, ignore_progress
 from kernellab.tune.result import WITHOUT_GPU, Records, Row, Tuning, joined_names, reference_identity
 from kernellab.tune.search import best_start, search_of, suggest_for_registers
 from kernellab.tune.tuner import Tuner
 from kernellab.workers.worker import Pool
-
-if TYPE_CHECKING:
-    from kernellab.explain.prediction import Prediction
 
 MakeBench = Callable[[Launches, float, int | None], Bench]
 """Makes the bench of a device: launches, timeout of each config in seconds, GPU number (None for the current one)."""
@@ -57,7 +54,7 @@ class Environment:
     clock: Callable[[], float] = time.perf_counter
     progress: Progress | None = None
     interpret: Interpret | None = None
-    predict: Callable[[Implementation], Prediction] | None = None
+    predict: PredictAll | None = None
     remarks: tuple[str, ...] = ()
 
 

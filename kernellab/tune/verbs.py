@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kernellab._triton.kernel import Kernel, autotune_settings, supplied_names, variant_with
+from kernellab.errors import KernellabError
 from kernellab.launch.arguments import memory_of
 from kernellab.launch.bound_launch import samples_before
 from kernellab.launch.calls import UserCall
@@ -48,11 +49,12 @@ def environment_of(session: Session, device: int | None = None) -> Environment:
     )
 
 
-def _predict(session: Session, implementation: Implementation) -> Prediction:
+def _predict(session: Session, implementations: Sequence[Implementation]) -> list[Prediction | KernellabError]:
     from kernellab.explain.devices import device_for
-    from kernellab.explain.prediction_verbs import predict_implementation  # a tuning on a GPU needs none of it
+    from kernellab.explain.parallel_predictions import predict_all  # a tuning on a GPU needs none of it
 
-    return predict_implementation(implementation, device_for(session.target, session.model))
+    compiler, device = session.compiler, device_for(session.target, session.model)
+    return predict_all(compiler.pool, implementations, device, compiler.timeout_s)
 
 
 def call_to_tune(

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from kernellab.errors import UsageError, plural
+from kernellab.explain.argument_views import TensorView
 from kernellab.explain.traffic.arithmetic import Array
 from kernellab.explain.traffic.assembler import assembled_kernel
 from kernellab.explain.traffic.counting import SECTOR_BYTES, Count
@@ -147,6 +148,8 @@ def buffer_of(name: str, tensor: Any, address: int | None = None) -> LaunchBuffe
     itemsize = tensor.element_size()
 
     def read() -> Array:
+        if isinstance(tensor, TensorView):
+            return tensor.contents()
         import torch  # keeps `import kernellab` light
 
         content: Array = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage).cpu().numpy()
