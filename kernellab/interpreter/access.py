@@ -16,6 +16,7 @@ from kernellab.interpreter.faults import InterpretedCheckFailed, UnsupportedOper
 from kernellab.interpreter.functions import external_function
 from kernellab.interpreter.memory import CheckedMemory
 from kernellab.interpreter.promises import PromiseName
+from kernellab.interpreter.recording import RecordingSites, ValueRecorder
 from kernellab.interpreter.values import (
     LOADED,
     Array,
@@ -33,6 +34,7 @@ from kernellab.interpreter.values import (
     to_values,
     wrap,
 )
+from kernellab.launch.recorded_values import ValueKind
 
 _ALIGNMENT = 16
 
@@ -124,6 +126,8 @@ class CheckedBuilder(ArithmeticBuilder):
 
     def __init__(self) -> None:
         super().__init__()
+        self.recorded_sites: RecordingSites | None = None
+        self.recorder: ValueRecorder | None = None
         self.print_line: Callable[[str], None] = print
 
     def _element_type(self, pointer: Handle) -> Any:
@@ -191,6 +195,8 @@ class CheckedBuilder(ArithmeticBuilder):
         if other is not None and other.undefined is not None and lanes is not None:
             taint = other.undefined
             result.undefined = Taint(taint.lanes & ~lanes, taint.place, taint.cause)
+        if self.recorder is not None:
+            self.recorder.add_access(ValueKind.LOAD, ptr, lanes, result)
         return result
 
     def _store(self, ptr: Handle, value: Handle, mask: Handle | None) -> None:
@@ -198,6 +204,8 @@ class CheckedBuilder(ArithmeticBuilder):
         if isinstance(element, tl.pointer_type):
             self.memory.exposes_addresses = True
         self.memory.report_undefined(value, lanes, "the value of the store", ptr)
+        if self.recorder is not None:
+            self.recorder.add_access(ValueKind.STORE, ptr, lanes, value)
         data = np.broadcast_to(to_bits(value.data, element), ptr.data.shape)
         self.memory.store(ptr, np.ascontiguousarray(data), lanes)
 
@@ -208,6 +216,7 @@ class CheckedBuilder(ArithmeticBuilder):
         element, lanes = self._element_type(ptr), _lanes(mask, ptr)
         self.memory.report_undefined(mask, None, "the mask of the atomic", ptr)
         self.memory.report_undefined(val, lanes, "the value of the atomic", ptr)
+        self._record_atomic(ptr, lanes, val)
         addresses = self._atomic(ptr, lanes, element, sem)
         if addresses is None:
             return Handle(np.zeros_like(val.data), element)
@@ -243,6 +252,7 @@ class CheckedBuilder(ArithmeticBuilder):
         element = self._element_type(ptr)
         for operand in (cmp, val):
             self.memory.report_undefined(operand, None, "the value of the atomic", ptr)
+        self._record_atomic(ptr, None, val)
         addresses = self._atomic(ptr, None, element, sem)
         expected, desired = (to_bits(operand.data, element) for operand in (cmp, val))
         old = _native.atomic_cas(addresses, expected, desired, self.ir_sem_to_interpreter_sem[sem])
@@ -258,6 +268,7 @@ class CheckedBuilder(ArithmeticBuilder):
         element, lanes = self._element_type(ptr), _lanes(mask, ptr)
         addresses = self._atomic(ptr, lanes, element, sem, reads=False)
         self.memory.report_undefined(val, lanes, "the value of the atomic", ptr)
+        self._record_atomic(ptr, lanes, val)
         if addresses is not None:
             values = np.ascontiguousarray(np.broadcast_to(to_bits(val.data, element), ptr.data.shape))
             _native.store(addresses, values, np.ones(ptr.data.shape, bool) if lanes is None else lanes)
@@ -267,6 +278,10 @@ class CheckedBuilder(ArithmeticBuilder):
     ) -> Array | None:
         is_ordering = {"acquire": sem in _ACQUIRING, "release": sem in _RELEASING}
         return self.memory.atomic(ptr, lanes, raw_dtype(element).itemsize, reads=reads, writes=writes, **is_ordering)
+
+    def _record_atomic(self, ptr: Handle, lanes: Array | None, operand: Handle) -> None:
+        if self.recorder is not None:
+            self.recorder.add_access(ValueKind.ATOMIC, ptr, lanes, operand)
 
     # descriptors and block pointers
 

@@ -34,6 +34,7 @@ from kernellab.interpreter import functions
 from kernellab.interpreter.access import CheckedBuilder
 from kernellab.interpreter.faults import InterpretedCheckFailed
 from kernellab.interpreter.promises import PromiseName
+from kernellab.interpreter.recording import CALLS, RecordingSites, add_record_calls
 from kernellab.interpreter.values import Handle, numpy_dtype, plain, reuse_types
 
 _PREFIX = "_kernellab_"
@@ -129,6 +130,11 @@ def is_same(one: Any, other: Any) -> bool:
     return plain(one) is plain(other)
 
 
+def record(name: str, *arguments: Any) -> Any:
+    """Call the recorder of the running launch, from a kernel that was loaded for recording."""
+    return getattr(upstream.interpreter_builder.recorder, name)(*arguments)
+
+
 BUILTINS: dict[str, Callable[..., Any]] = {
     "range": loop,
     "max": partial(extreme, "maximum", max),
@@ -143,6 +149,7 @@ SYNTAX: dict[str, Callable[..., Any]] = {
     "check_condition": check_condition,
     "is_same": is_same,
     "plain": plain,
+    **{name: partial(record, name) for name in CALLS},
 }
 
 
@@ -150,13 +157,26 @@ class Transformer(upstream.ASTTransformer):  # type: ignore[misc]
     """Rewrites a kernel's Python syntax, in addition to Triton's rewriting.
 
     ``builtins`` are the names of `BUILTINS` that mean Python's builtins in the kernel's module; ``constants`` are the
-    names of constexprs.
+    names of constexprs. ``prepare`` gets the function before it is rewritten.
     """
 
-    def __init__(self, builtins: frozenset[str], constants: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        builtins: frozenset[str],
+        constants: frozenset[str] = frozenset(),
+        prepare: Callable[[ast.FunctionDef], None] | None = None,
+    ) -> None:
         super().__init__()
         self.builtins = builtins
         self.constants = constants
+        self.prepare = prepare
+
+    def visit_Module(self, node: ast.Module) -> ast.AST:  # noqa: N802
+        """Prepare the functions, then rewrite what is in them."""
+        for function in node.body:
+            if self.prepare is not None and isinstance(function, ast.FunctionDef):
+                self.prepare(function)
+        return self.generic_visit(node)
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:  # noqa: N802
         """Rewrite ``.value`` of a constexpr: here the name is the constant itself."""
@@ -220,6 +240,10 @@ def _call_of(name: str, node: ast.AST, *arguments: ast.expr) -> ast.expr:
 def _as_lambda(expression: ast.expr) -> ast.expr:
     no_parameters = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
     return ast.copy_location(ast.Lambda(no_parameters, expression), expression)
+
+
+def _add_record_calls(file: str, added_lines: int, recorded: RecordingSites, function: ast.FunctionDef) -> None:
+    add_record_calls(function, file, added_lines, recorded, _call_of)
 
 
 _OPERATIONS = "add sub mul truediv floordiv mod and or xor lshift rshift lt le gt ge eq ne"
@@ -383,6 +407,9 @@ def _transform(rewriter: Any, source: str) -> ast.AST:
     constants = {parameter.name for parameter in parameters if is_constexpr(parameter)}
     constants |= function.__globals__.get(UNWRAPPED, frozenset())
     builtins = frozenset(BUILTINS) - function.__globals__.keys()
-    rewriter.ast_transformer = Transformer(builtins, frozenset(constants))
+    recorded = upstream.interpreter_builder.recorded_sites
+    added = rewriter.def_file_lineno - 1
+    calls = None if recorded is None else partial(_add_record_calls, rewriter.filename, added, recorded)
+    rewriter.ast_transformer = Transformer(builtins, frozenset(constants), calls)
     tree: ast.AST = _transform_as_triton_does(rewriter, source)
     return tree

@@ -37,6 +37,7 @@ from kernellab.launch.arguments import (
     tensors_of,
 )
 from kernellab.launch.memory import tensors_at
+from kernellab.launch.recorded_values import RecordedValue, RecordRequest
 from kernellab.launch.run import ElementAccesses, Finding, InterpretJob, Run, RunOutcome, Watch
 from kernellab.source import Closure
 from kernellab.target import multiprocessors
@@ -301,6 +302,8 @@ class Interpreter:
         warps: int | None = None,
         watch: Watch | None = None,
         on_accesses: Callable[[ElementAccesses], None] | None = None,
+        record: RecordRequest | None = None,
+        on_values: Callable[[tuple[RecordedValue, ...]], None] | None = None,
     ) -> Run:
         """Run a launch of a jit function on CPU tensors.
 
@@ -308,7 +311,8 @@ class Interpreter:
         only after a clean run. ``uninitialised`` names arguments whose contents count as never written; ``progress``
         is called from time to time with (programs done, programs in total). With ``follows``, a kernel that reaches
         other live tensors through addresses is run again with these. ``warps`` is the number of warps per program.
-        ``on_accesses`` receives the record of ``watch``.
+        ``on_accesses`` receives the record of ``watch``, and ``on_values`` the values that ``record`` asks for, also of
+        a kernel that fails; then only its programs run, and the tensors do not change.
 
         Raises:
             LaunchError: an argument cannot be sent to another process, or the kernel is in Gluon.
@@ -327,9 +331,10 @@ class Interpreter:
         is_whole = False
         while True:
             with in_shared_memory(values, grid, uninitialised=uninitialised, is_whole=is_whole) as shared:
-                job = InterpretJob(closure, shared.launch, bound, warps, multiprocessors(), watch)
+                job = InterpretJob(closure, shared.launch, bound, warps, multiprocessors(), watch, record)
                 outcome = self._run_job(Job(interpret, job, f"kernel {closure.name}"), timeout_s, progress)
-                written = outcome.written if outcome.failure is None else frozenset[int]()
+                is_kept = outcome.failure is None and record is None
+                written = outcome.written if is_kept else frozenset[int]()
                 changed = run_uninterrupted(partial(shared.take_back, written))  # all of it, or nothing
                 copied_bytes = shared.copied_bytes
             if outcome.needs_whole_storages:
@@ -339,6 +344,8 @@ class Interpreter:
             if not stray_tensors:
                 break
             values |= stray_tensors
+        if on_values is not None:
+            on_values(tuple(_relabel_value(value, closure) for value in outcome.values))
         if outcome.failure is not None:
             raise _relabel_failure(outcome, outcome.failure, closure).exception()
         if on_accesses is not None and outcome.accesses is not None:
@@ -387,6 +394,10 @@ def _relabel_failure(outcome: RunOutcome, failure: Failure, closure: Closure) ->
     if place is not None:
         place = Place(closure.label(place.file), place.line, place.column, place.text)
     return dataclasses.replace(failure, place=place, detail=detail)
+
+
+def _relabel_value(value: RecordedValue, closure: Closure) -> RecordedValue:
+    return value if value.file is None else dataclasses.replace(value, file=closure.label(value.file))
 
 
 def _relabel_finding(finding: Finding, closure: Closure) -> Finding:

@@ -14,7 +14,7 @@ import threading
 import time
 import traceback
 from collections import namedtuple
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -41,6 +41,7 @@ from kernellab.interpreter.faults import (
 from kernellab.interpreter.hazards import MemoryRegion
 from kernellab.interpreter.language import annotation_of, checked_builder, is_constexpr, prepare
 from kernellab.interpreter.memory import AccessRecorder, CheckedMemory
+from kernellab.interpreter.recording import RecordingSites, ValueRecorder
 from kernellab.interpreter.values import Handle, numpy_dtype, plain
 from kernellab.launch.arguments import (
     ArgumentSpec,
@@ -91,7 +92,7 @@ def interpret(job: InterpretJob, progress: Progress | None) -> RunOutcome:
     A program stops at its first access out of bounds. The others still run for a short while, to count the affected
     programs.
     """
-    loaded = _load_kernel(job.closure)
+    loaded, sites = (_load_kernel(job.closure), None) if job.record is None else _load_for_recording(job.closure)
     register_sources(job.closure)  # another version of a cell may have taken its file name in between
     constants = {name: plain(value) for name, value in loaded.arguments(job.constants).items()}
     kernel, launch = loaded.kernel, job.launch
@@ -107,33 +108,46 @@ def interpret(job: InterpretJob, progress: Progress | None) -> RunOutcome:
         memory = CheckedMemory(launch, address)
         memory.watcher = None if job.watch is None else AccessRecorder(job.watch)
         builder.memory = memory
+        if job.record is not None and sites is not None:
+            builder.recorder = ValueRecorder(job.record, sites, memory)
         builder.set_grid_dim(*launch.grid)
         builder.grid_idx = (0, 0, 0)
         started = time.perf_counter()
         try:
-            failure = _run_kernel(kernel, launch, memory, progress, constants)
+            programs = None if job.record is None else job.record.programs
+            failure = _run_kernel(kernel, launch, memory, progress, constants, programs)
             memory.promises.check_multiples()
             memory.restore_addresses()
         except StorageIncomplete:
             return RunOutcome(time.perf_counter() - started, needs_whole_storages=True)
         finally:
             _set_alarm(0)
+            recorder, builder.recorder = builder.recorder, None
             del builder.memory
         seconds = time.perf_counter() - started
     return RunOutcome(
         seconds=seconds,
         findings=memory.findings.to_findings(),
         output=output.text(),
-        notes=_notes(builder.low_precision_used, reads_device_registers=builder.reads_device_registers),
+        notes=(
+            *_notes(builder.low_precision_used, reads_device_registers=builder.reads_device_registers),
+            *(() if recorder is None else recorder.notes),
+        ),
         written=frozenset(i for i, storage in enumerate(memory.storages) if storage.shadow.is_written),
         failure=failure,
         strays=tuple(sorted(memory.strays)),
         accesses=None if memory.watcher is None else memory.watcher.accesses(memory.regions.values()),
+        values=() if recorder is None else tuple(recorder.values),
     )
 
 
 def _run_kernel(
-    kernel: Kernel, launch: Launch, memory: CheckedMemory, progress: Progress | None, constants: Mapping[str, object]
+    kernel: Kernel,
+    launch: Launch,
+    memory: CheckedMemory,
+    progress: Progress | None,
+    constants: Mapping[str, object],
+    programs: Sequence[Program] | None = None,
 ) -> Failure | None:
     name = kernel.fn.__name__
     faults: list[AccessFault] = []
@@ -141,7 +155,7 @@ def _run_kernel(
     try:
         function = prepare(kernel)
         arguments = kernel_arguments(kernel.fn, launch, memory.regions, constants)
-        is_complete = _run_grid(function, arguments, launch, memory, faults, progress)
+        is_complete = _run_grid(function, arguments, launch, memory, faults, progress, programs)
     except StorageIncomplete:
         raise
     except Exception as exc:  # noqa: BLE001 - whatever a kernel raises becomes data
@@ -157,16 +171,18 @@ def _run_grid(
     memory: CheckedMemory,
     faults: list[AccessFault],
     progress: Progress | None,
+    programs: Sequence[Program] | None,
 ) -> bool:
-    """Run the programs, and add the fault of each that has one; return whether none was left out."""
+    """Run the programs, or those named; add the fault of each that has one, and return whether none was left out."""
     builder = checked_builder()
-    total = math.prod(launch.grid)
     reported = time.monotonic()
     x_size, y_size, z_size = launch.grid
-    programs = ((x, y, z) for z in range(z_size) for y in range(y_size) for x in range(x_size))
-    for number, program in enumerate(programs):
+    total = math.prod(launch.grid) if programs is None else len(programs)
+    everything = ((x, y, z) for z in range(z_size) for y in range(y_size) for x in range(x_size))
+    for number, program in enumerate(programs or everything):
         builder.grid_idx = program
-        memory.begin_program(number, program)
+        x, y, z = program
+        memory.begin_program(x + x_size * (y + y_size * z), program)
         try:
             function(**arguments)
         except AccessFault as fault:
@@ -249,6 +265,17 @@ def _map_memory(launch: Launch) -> Iterator[int]:
 
 
 _MAX_KERNELS = 64
+
+
+@lru_cache(_MAX_KERNELS)
+def _load_for_recording(closure: Closure) -> tuple[LoadedClosure, RecordingSites]:
+    """The functions of a closure with calls that record their values."""
+    builder = checked_builder()
+    builder.recorded_sites = sites = RecordingSites()
+    try:
+        return _load_kernel.__wrapped__(closure), sites
+    finally:
+        builder.recorded_sites = None
 
 
 @lru_cache(_MAX_KERNELS)

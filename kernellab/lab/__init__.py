@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from kernellab.explain.profile import Profile
     from kernellab.explain.traffic.result import Traffic
     from kernellab.export.write import Exported
+    from kernellab.inside.values import Values
     from kernellab.timing.config import Space
     from kernellab.timing.provenance import Ceilings
     from kernellab.tune.dispatch import Dispatch
@@ -127,6 +128,34 @@ class Lab(Workspace):
 
         call = self._user_call("traffic", kernel, grid, args, meta)
         return traffic_of_call(self.session(target), call)
+
+    def values(
+        self,
+        kernel: Kernel | str | int,
+        grid: Any = None,
+        /,
+        *args: Any,
+        program: Any = (0, 0, 0),
+        programs: Sequence[Any] | None = None,
+        lines: Iterable[int] | None = None,
+        timeout_s: float = 60.0,
+        **meta: Any,
+    ) -> Values:
+        """Record what each line of a kernel holds in one program, or in several ``programs``; ``lines`` picks some.
+
+        The programs run on the CPU, where every access is checked, and change no tensor. A kept kernel alone runs on
+        new arguments like those of its latest launch.
+
+        Raises:
+            UsageError: the grid has no such program.
+            LaunchError: the arguments or options do not fit the kernel.
+        """
+        from kernellab.inside.recorded_launch import values_of_call
+        from kernellab.registry.calls import call_in
+
+        call = call_in(session := self.session(), "values", kernel, grid, args, meta)
+        chosen = [program] if programs is None else list(programs)
+        return values_of_call(session, call, chosen, None if lines is None else set(lines), timeout_s)
 
     def tune(
         self,

@@ -20,6 +20,7 @@ from kernellab.launch.arguments import Launch, bypass_modes, memory_of
 from kernellab.launch.calls import Grid3
 from kernellab.launch.memory import Copier, Copies, device_of, size_bytes, with_reached
 from kernellab.launch.poison import bits_of
+from kernellab.launch.recorded_values import RecordedValue, RecordRequest
 from kernellab.source import Binding, Closure
 from kernellab.target import MULTIPROCESSORS
 from kernellab.workers.worker import Failure
@@ -114,7 +115,8 @@ class InterpretJob:
     """A launch with its kernel and constexprs, as the interpreter worker gets it.
 
     ``warps`` of a program, if they are known, and ``multiprocessors`` are what kernels can ask the device for. With
-    ``watch``, the answer says what the launch did with each element.
+    ``watch``, the answer says what the launch did with each element; with ``record``, it has the values of some
+    programs, and only these run.
     """
 
     closure: Closure
@@ -123,6 +125,7 @@ class InterpretJob:
     warps: int | None = None
     multiprocessors: int = MULTIPROCESSORS
     watch: Watch | None = None
+    record: RecordRequest | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +146,7 @@ class RunOutcome:
     strays: tuple[int, ...] = ()
     accesses: ElementAccesses | None = None
     needs_whole_storages: bool = False
+    values: tuple[RecordedValue, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

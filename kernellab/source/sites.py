@@ -13,11 +13,12 @@ class SiteKind(StrEnum):
     ASSIGNMENT = "assignment"
     LOOP = "loop variable"
     RETURN = "return"
+    CALL = "call"
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A place that gives values to ``names``: ``()`` for a return.
+    """A place that gives values to ``names``: ``()`` for a return, and for a call alone, such as a store.
 
     ``line`` and ``end_line`` are lines of the file, ``loops`` the lines of the loops around it, outermost first, and
     ``reads`` the names that it reads, in order. ``function`` is the name of the kernel or helper.
@@ -80,6 +81,11 @@ class _SiteFinder(ast.NodeVisitor):
         """Add a return with a value."""
         if node.value is not None:
             self._add(node, SiteKind.RETURN, [])
+
+    def visit_Expr(self, node: ast.Expr) -> None:
+        """Add a call that stands alone."""
+        if isinstance(node.value, ast.Call):
+            self._add(node, SiteKind.CALL, [])
 
     def visit_For(self, node: ast.For) -> None:
         """Add the loop variable, then what stands in the loop."""

@@ -1,0 +1,103 @@
+"""A launch on the CPU whose values are recorded: `lab.values`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from functools import partial
+from typing import Any
+
+from kernellab._triton.kernel import autotune_settings
+from kernellab.errors import KernellabError, UsageError, value_message
+from kernellab.inside.values import Values
+from kernellab.launch.arguments import values_of
+from kernellab.launch.calls import UserCall, require_launchable
+from kernellab.launch.recorded_values import Program, RecordedValue, RecordRequest
+from kernellab.launch.run import run_on_cpu
+from kernellab.registry import Session
+from kernellab.source import Closure
+from kernellab.timing.config import NO_CONFIG
+from kernellab.timing.launches import KernelLaunch, Launches
+
+
+def values_of_call(
+    session: Session, call: UserCall, programs: Sequence[Any], lines: Collection[int] | None, timeout_s: float
+) -> Values:
+    """Record the values of some programs of a call, on the CPU; of an autotuned kernel with its first config.
+
+    The tensors of the call do not change. A program that fails ends there; its values so far are kept.
+
+    Raises:
+        UsageError, LaunchError: the call does not fit the kernel, or the grid has no such program.
+        WorkerTimeout: the programs took longer than ``timeout_s``.
+    """
+    launches = Launches(call.kernel, call.grid, call.args, call.meta, session.target)
+    configs = autotune_settings(call.kernel).configs
+    launch = launches.of(launches.effective(configs[0]) if configs else NO_CONFIG)
+    require_launchable(launch.grid, launches.name, session.target)
+    request = RecordRequest(programs_in(launch.grid, programs), None if lines is None else frozenset(lines))
+    return record_launch(session, launch, request, timeout_s)
+
+
+def record_launch(session: Session, launch: KernelLaunch, request: RecordRequest, timeout_s: float) -> Values:
+    """Record the values of a launch with one config, on the CPU.
+
+    Raises:
+        LaunchError: the interpreter cannot run the kernel, or not on these arguments.
+        WorkerTimeout, WorkerDied: the programs took too long, or ended the worker.
+    """
+    recorded: list[tuple[RecordedValue, ...]] = []
+    interpret = partial(
+        session.runtime.interpret,
+        launch.function,
+        grid=launch.grid,
+        timeout_s=timeout_s,
+        warps=launch.options.get("num_warps"),
+        record=request,
+        on_values=recorded.append,
+    )
+    failure, notes = None, ()
+    try:
+        notes = run_on_cpu(launch.arguments, interpret).notes
+    except KernellabError as exc:
+        if not recorded:
+            raise
+        failure = exc.message
+    kernel, *helpers = closure_texts(launch.job.closure)
+    return Values(
+        launch.job.closure.name,
+        launch.grid,
+        request.programs,
+        *kernel,
+        recorded[-1],
+        "interpreter",
+        values_of(launch.arguments),
+        tuple(helpers),
+        notes,
+        failure,
+    )
+
+
+def closure_texts(closure: Closure) -> list[tuple[str, int, str]]:
+    """The file, first line and text of a kernel and of each of its helpers that has text."""
+    return [(closure.label(function.file), function.first_line, function.text) for function in closure.functions]
+
+
+def programs_in(grid: tuple[int, int, int], programs: Sequence[Any]) -> tuple[Program, ...]:
+    """Programs as ids on three axes: a number is one on the first axis.
+
+    Raises:
+        UsageError: a program is no such id, or none of the grid.
+    """
+    return tuple(dict.fromkeys(_program_in(grid, program) for program in programs))
+
+
+def _program_in(grid: tuple[int, int, int], program: Any) -> Program:
+    parts = [program] if isinstance(program, int) else program
+    is_id = isinstance(parts, Sequence) and 1 <= len(parts) <= 3 and all(isinstance(part, int) for part in parts)
+    if not is_id:
+        raise UsageError(value_message("program", program, "the id of a program, such as (3, 0, 0), or its number"))
+    x, y, z = (*parts, 0, 0)[:3]
+    if not all(0 <= part < extent for part, extent in zip((x, y, z), grid, strict=True)):
+        raise UsageError(f"The grid {grid} has no program {(x, y, z)}; it has {math.prod(grid):,}.")
+    return x, y, z
