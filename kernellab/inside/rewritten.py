@@ -1,0 +1,94 @@
+"""Launches of rewritten kernels: the copy of a compiled launch, on copies of its arguments.
+
+The text of the kernel is changed; its helpers, constants, config, options and hooks stay. The copy has one more
+argument, a tensor into which it stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kernellab._triton.closure import closure_of
+from kernellab._triton.loading import load
+from kernellab._triton.specialize import specialize
+from kernellab.compile.types import job_of
+from kernellab.launch.memory import Copies
+from kernellab.launch.poison import Poison, poison
+from kernellab.launch.run import Run
+from kernellab.registry.kernels import Session
+from kernellab.source import Closure, JitOptions
+from kernellab.timing.launches import Implementation, call_hooks, set_to_zero
+
+
+def closure_to_rewrite(function: Any) -> Closure:
+    """The closure of a jit function, with the arguments of its decorator."""
+    closure, _ = closure_of(function)
+    names = ("debug", "do_not_specialize", "do_not_specialize_on_alignment")
+    options = {name: getattr(function, name) for name in names if getattr(function, name, None)}
+    for name in names[1:]:
+        if name in options:
+            options[name] = [function.arg_names[n] if isinstance(n, int) else n for n in options[name]]
+    return replace(closure, wrappers=(JitOptions(tuple(options.items())),))
+
+
+def rewritten_implementation(
+    session: Session, plain: Implementation, closure: Closure, added: Mapping[str, Any]
+) -> Implementation:
+    """The launch of a rewritten kernel, compiled; ``added`` are its arguments that the plain kernel lacks.
+
+    Raises:
+        CompileError: the rewritten kernel does not compile.
+    """
+    launch = plain.kernel_launch
+    function = session.bind(load(closure).kernel)
+    arguments = {**added, **launch.arguments}
+    special = specialize(function, session.target, (), {**arguments, **launch.options})
+    job = job_of(function, session.target, special)
+    with session.runtime.compiling(function.__name__):
+        compiled = session.compiler.compile(job)
+    rewritten = replace(launch, job=job, function=function, arguments={**special.bound})
+    return Implementation(plain.name, rewritten, compiled, None, plain.config, plain.index)
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedRun:
+    """A launch on copies: its run, the copied arguments as it left them, and the poison of those only written."""
+
+    run: Run
+    arguments: Mapping[str, Any]
+    poison: Poison
+
+
+def run_on_copies(
+    session: Session, implementation: Implementation, timeout_s: float, zeroed: Collection[str] = ()
+) -> CopiedRun:
+    """Launch a kernel once on copies of its arguments: on a GPU after a trial launch, else in the interpreter.
+
+    The arguments of ``zeroed`` are set to zero first.
+
+    Raises:
+        KernellabError: the kernel fails, or does not end in time.
+    """
+    launch, runtime = implementation.kernel_launch, session.runtime
+    effects = implementation.kernel.effects
+    copies = Copies(launch.arguments, effects, runtime.device)
+    poisoned = poison(copies.arguments, effects, copies=True)
+    set_to_zero(copies.arguments, zeroed)
+    call_hooks(launch, copies.arguments)
+    with runtime.recording(timeout_s=timeout_s) as recorder:
+        _fill_queue(runtime.device)
+        launch.function[launch.grid](**copies.arguments, **launch.options)
+    return CopiedRun(recorder.last_run(launch.function), copies.everything, poisoned)
+
+
+_SLEEP_CYCLES = 2_000_000  # about a millisecond, in which the host queues what follows
+
+
+def _fill_queue(device: str) -> None:
+    """Keep the GPU busy for a moment, so that the time of the next launch has none of the host's."""
+    if device == "cuda":
+        import torch
+
+        torch.cuda._sleep(_SLEEP_CYCLES)  # type: ignore[no-untyped-call]

@@ -1,0 +1,131 @@
+"""The text of a kernel with time stamps: where and when each program begins and ends, and how long its parts take.
+
+The copy has one more parameter, a table with a row of int64 per program: its SM, its start and end in ns of
+``%globaltimer``, then the cycles of each part. A part begins before a chosen line, and lasts until the next chosen line
+or the end, however often a loop comes back to it; the first part is what precedes all chosen lines.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kernellab.errors import UsageError, choice_message
+from kernellab.inside import device_functions
+from kernellab.source import Binding, Closure, Function, FunctionRef, Import
+from kernellab.source.edits import EditedText, FunctionEdits, edits_of, statements_of
+
+TABLE = "kl_times"
+FIXED_COLUMNS = 3
+SM, START, END = range(FIXED_COLUMNS)
+
+
+@dataclass(frozen=True, slots=True)
+class StampedKernel:
+    """A kernel with time stamps: its closure, the chosen lines in ascending order, and the columns of its table.
+
+    ``edited`` is the text of the kernel, with its lines mapped back.
+    """
+
+    closure: Closure
+    lines: tuple[int, ...]
+    edited: EditedText
+
+    @property
+    def columns(self) -> int:
+        """The number of int64 per program."""
+        return FIXED_COLUMNS + (len(self.lines) + 1 if self.lines else 0)
+
+
+def stamped_kernel(closure: Closure, lines: Sequence[int] = ()) -> StampedKernel:
+    """A kernel with time stamps, and marks before the statements that begin in ``lines`` of its file.
+
+    Raises:
+        UsageError: no statement of the kernel begins in a line, or nothing can be inserted before it.
+        SourceError: its text cannot be rewritten.
+    """
+    kernel = closure.functions[0]
+    edits = edits_of(kernel.text)
+    chosen = tuple(sorted(set(lines)))
+    statements = _statements_at(edits, kernel, chosen)
+    columns = FIXED_COLUMNS + (len(chosen) + 1 if chosen else 0)
+    edits.add_parameter(TABLE)
+    begin = f"kl_row = kl_begin({TABLE}, {columns})"
+    if chosen:
+        begin += "; kl_since, kl_part = kl_begin_parts(kl_row)"
+    edits.before(edits.body[0], begin)
+    for part, (line, statement) in enumerate(zip(chosen, statements, strict=True), FIXED_COLUMNS + 1):
+        if not edits.before(statement, _mark(part)):
+            raise UsageError(
+                f"Line {line} of {kernel.name} begins with elif; choose the if before it, or a line in it."
+            )
+    _add_ends(edits, f"{_mark(FIXED_COLUMNS)}; kl_end(kl_row)" if chosen else "kl_end(kl_row)")
+    edited = edits.result()
+    names = ["kl_begin", "kl_end", *(("kl_begin_parts", "kl_mark") if chosen else ())]
+    return StampedKernel(with_device_functions(closure, {0: edited.text}, names), chosen, edited)
+
+
+def _mark(part: int) -> str:
+    return f"kl_since, kl_part = kl_mark(kl_row, kl_since, kl_part, {part})"
+
+
+def _statements_at(edits: FunctionEdits, kernel: Function, lines: Sequence[int]) -> list[ast.stmt]:
+    """The outermost statement that begins in each line."""
+    first: dict[int, ast.stmt] = {}
+    for statement in statements_of(edits.body):
+        first.setdefault(statement.lineno + kernel.first_line - 1, statement)
+    for line in lines:
+        if line not in first:
+            known = tuple(map(str, first))
+            raise UsageError(choice_message("lines", str(line), known, owner=f"the timeline of {kernel.name}"))
+    return [first[line] for line in lines]
+
+
+def _add_ends(edits: FunctionEdits, end: str) -> None:
+    """Add a statement before each return, and at the end of the function."""
+    for statement in statements_of(edits.body):
+        if isinstance(statement, ast.Return):
+            edits.before(statement, end)
+    if not isinstance(edits.body[-1], ast.Return):
+        edits.after(edits.body[-1], end)
+
+
+def with_device_functions(closure: Closure, texts: dict[int, str], names: Sequence[str]) -> Closure:
+    """A closure with other ``texts`` for some functions, which call some of `device_functions` by name."""
+    kind = closure.functions[0].kind
+    first = len(closure.functions)
+    added = sorted(_DEVICE_FUNCTIONS)
+    places = {name: FunctionRef(first + place) for place, name in enumerate(added)}
+    language = Import("triton.experimental.gluon.language" if kind == "gluon" else "triton.language")
+    own = tuple((name, places[name]) for name in names)
+    functions = [
+        _with_text(function, texts[index], own) if index in texts else function
+        for index, function in enumerate(closure.functions)
+    ]
+    for name in added:
+        text, line = _DEVICE_FUNCTIONS[name]
+        bindings = (
+            ("tl", language),
+            *((other, places[other]) for other in added if f"{other}(" in text.split(":", 1)[1]),
+        )
+        functions.append(Function(name, kind, text, device_functions.__file__, line, False, tuple(sorted(bindings))))
+    return replace(closure, functions=tuple(functions))
+
+
+def _with_text(function: Function, text: str, own: Sequence[tuple[str, Binding]]) -> Function:
+    """A function with another text, in a file of its own: the user's file keeps its lines in tracebacks."""
+    bindings = tuple(sorted((*function.bindings, *own), key=lambda binding: binding[0]))
+    return replace(function, text=text, file=f"{function.file} (rewritten)", bindings=bindings)
+
+
+def _device_function(function: Callable[..., Any]) -> tuple[str, int]:
+    lines, line = inspect.getsourcelines(function)
+    return "".join(lines), line
+
+
+_DEVICE_FUNCTIONS = {
+    name: _device_function(value) for name, value in vars(device_functions).items() if inspect.isfunction(value)
+}

@@ -1,0 +1,143 @@
+"""The launch behind `lab.timeline`: a copy of the kernel with time stamps, timed next to the plain one, then read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from contextlib import closing
+from statistics import median
+
+from kernellab._triton.kernel import autotune_settings
+from kernellab.errors import CannotRun, LaunchError, UsageError
+from kernellab.inside.rewritten import closure_to_rewrite, rewritten_implementation, run_on_copies
+from kernellab.inside.stamping import TABLE, StampedKernel, stamped_kernel
+from kernellab.inside.timeline import Timeline, times_of_table
+from kernellab.launch.calls import UserCall
+from kernellab.registry.calls import compile_call, has_gpu
+from kernellab.registry.kernels import Session
+from kernellab.target import device_name, multiprocessors
+from kernellab.timing.gpu_bench import gpu_bench
+from kernellab.timing.launches import BenchOptions, Implementation
+
+_MOST_PROGRAMS = 1 << 22
+_FIRST_RUNS, _LEAST_ROUNDS, _MOST_ROUNDS = 3, 15, 60
+_TIMING_MS, _FLUSH_MS = 60.0, 0.1
+
+
+def timeline_of_call(session: Session, call: UserCall, lines: Sequence[int], timeout_s: float) -> Timeline:
+    """The timeline of a call on the current GPU; of an autotuned kernel, with its best config.
+
+    Raises:
+        CannotRun: there is no NVIDIA GPU.
+        UsageError, LaunchError: the call does not fit the kernel, or a line has no statement.
+        KernellabError: it does not compile, or fails while it runs.
+    """
+    require_clocks(session)
+    plain = compile_call(session, call)
+    require_programs(plain)
+    stamped, kernel = stamped_implementation(session, plain, lines, session.runtime.device)
+    plain_us, stamped_us, notes = _times_us(session, plain, stamped, timeout_s)
+    zeroed = autotune_settings(call.kernel).reset_to_zero
+    run_on_copies(session, stamped, timeout_s, zeroed)  # loads the copy on the device
+    return timeline_of_run(session, stamped, kernel, timeout_s, zeroed, (plain_us, stamped_us), notes)
+
+
+def require_clocks(session: Session) -> None:
+    """Refuse a session that has no NVIDIA GPU.
+
+    Raises:
+        CannotRun: its launches run on the CPU, or on a GPU of another vendor.
+    """
+    if session.target.backend != "cuda" or not has_gpu(session):
+        raise CannotRun(
+            "lab.timeline reads the clocks and SM numbers of an NVIDIA GPU, and there is none here; "
+            "lab.predict estimates a launch without one."
+        )
+
+
+def require_programs(plain: Implementation) -> None:
+    """Refuse a grid without programs, or with too many.
+
+    Raises:
+        LaunchError: it is empty.
+        UsageError: it has more programs than are kept.
+    """
+    grid, name = plain.kernel_launch.grid, plain.kernel.kernel
+    if 0 in grid:
+        raise LaunchError(f"The grid of {name} is {grid}: no program runs, so there is no timeline.", kernel=name)
+    if math.prod(grid) > _MOST_PROGRAMS:
+        raise UsageError(
+            f"The grid of {name} has {math.prod(grid):,} programs, and a timeline at most {_MOST_PROGRAMS:,}; "
+            "give a smaller grid."
+        )
+
+
+def stamped_implementation(
+    session: Session, plain: Implementation, lines: Sequence[int], device: str
+) -> tuple[Implementation, StampedKernel]:
+    """The compiled copy of a launch with time stamps, and what its columns mean.
+
+    Raises:
+        UsageError: a line of ``lines`` has no statement.
+        CompileError: the copy does not compile.
+    """
+    import torch  # a launch needs it anyway
+
+    launch = plain.kernel_launch
+    kernel = stamped_kernel(closure_to_rewrite(launch.function), lines)
+    table = torch.zeros((math.prod(launch.grid), kernel.columns), dtype=torch.int64, device=device)
+    return rewritten_implementation(session, plain, kernel.closure, {TABLE: table}), kernel
+
+
+def timeline_of_run(
+    session: Session,
+    stamped: Implementation,
+    kernel: StampedKernel,
+    timeout_s: float,
+    zeroed: Collection[str],
+    medians_us: tuple[float, float],
+    notes: Sequence[str] = (),
+) -> Timeline:
+    """Launch a copy with time stamps and read them; ``medians_us`` are those of the plain kernel and of the copy.
+
+    Raises:
+        KernellabError: the launch fails.
+    """
+    copied = run_on_copies(session, stamped, timeout_s, zeroed)
+    times = times_of_table(copied.arguments[TABLE].cpu().numpy())
+    has_device = session.runtime.device == "cuda"
+    return Timeline(
+        kernel=stamped.kernel.kernel,
+        grid=stamped.kernel_launch.grid,
+        device=device_name(_current_device()) if has_device else "",
+        multiprocessors=multiprocessors(),
+        sm=times.sm,
+        start_us=times.start_us,
+        end_us=times.end_us,
+        launch_us=copied.run.seconds * 1e6,
+        plain_us=medians_us[0],
+        stamped_us=medians_us[1],
+        resolution_ns=times.resolution_ns,
+        lines=kernel.lines,
+        parts_us=times.parts_us,
+        notes=(*notes, *copied.run.notes),
+    )
+
+
+def _current_device() -> int:
+    import torch  # only where there is a GPU
+
+    return int(torch.cuda.current_device())
+
+
+def _times_us(
+    session: Session, plain: Implementation, stamped: Implementation, timeout_s: float
+) -> tuple[float, float, list[str]]:
+    """The median times of the plain kernel and of its copy, launched in turns with a flushed L2, and notes."""
+    options = BenchOptions(plain.name, timeout_s, compares=False, has_hooks=plain.kernel_launch.has_hooks)
+    with closing(gpu_bench(options, session.runtime.trials)) as bench:
+        first = bench.measure(plain, _FIRST_RUNS, None).times_ms
+        bench.measure(stamped, 1, None)
+        rounds = int(_TIMING_MS / (2 * min(first) + _FLUSH_MS))
+        times = bench.interleave([plain, stamped], max(_LEAST_ROUNDS, min(rounds, _MOST_ROUNDS)))
+    return median(times[0]) * 1e3, median(times[1]) * 1e3, options.notes

@@ -1,0 +1,190 @@
+"""Statements added to the text of a function, on the lines that are there wherever Python allows it.
+
+A statement that cannot share a line, such as one before a loop that begins a block, gets a line of its own. The lines
+of the new text are then mapped back to those of the old one.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from kernellab.errors import SourceError
+from kernellab.source.text import parse_python
+
+_COMPOUND = (ast.For, ast.While, ast.If, ast.With, ast.Try, ast.FunctionDef)
+Definition = ast.FunctionDef
+
+
+@dataclass(frozen=True, slots=True)
+class EditedText:
+    """The new text of a function; ``added`` are the numbers of its lines that the old text lacks, ascending from 1."""
+
+    text: str
+    added: tuple[int, ...] = ()
+
+    def old_line(self, line: int) -> int:
+        """The line of the old text at a line of the new one; for an added line, the one that follows it."""
+        return line - bisect_left(self.added, line)
+
+
+def statements_of(block: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yield the statements of a block and of all blocks in it, in the order of the text."""
+    for statement in block:
+        yield statement
+        if isinstance(statement, ast.FunctionDef):
+            continue
+        for name in ("body", "orelse", "finalbody"):
+            yield from statements_of(getattr(statement, name, []))
+
+
+def is_docstring(statement: ast.stmt) -> bool:
+    """Whether a statement is a string alone."""
+    return (
+        isinstance(statement, ast.Expr)
+        and isinstance(statement.value, ast.Constant)
+        and isinstance(statement.value.value, str)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A piece of text in place of ``replaced_bytes`` of the old one."""
+
+    text: str
+    replaced_bytes: int = 0
+
+
+@dataclass(slots=True)
+class FunctionEdits:
+    """Edits of one function: its ``definition``, and what is to be added where.
+
+    Additions at one place stand in the order in which they were asked for. Positions are lines from 1 and columns in
+    bytes, as those of `ast`.
+    """
+
+    text: str
+    definition: Definition
+    _pieces: dict[tuple[int, int], list[_Piece]] = field(default_factory=dict)
+    _lines: dict[int, list[str]] = field(default_factory=dict)
+    _before: dict[int, tuple[ast.stmt, ast.stmt | None]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._index(self.definition)
+
+    def _index(self, owner: ast.AST) -> None:
+        """Remember the statement before each statement of the function."""
+        for name in ("body", "orelse", "finalbody"):
+            previous: ast.stmt | None = None
+            for statement in getattr(owner, name, []):
+                self._before[id(statement)] = statement, previous
+                previous = statement
+                if isinstance(statement, _COMPOUND):
+                    self._index(statement)
+
+    @property
+    def body(self) -> list[ast.stmt]:
+        """The statements of the function, without its docstring."""
+        body = self.definition.body
+        return body[1:] if len(body) > 1 and is_docstring(body[0]) else body
+
+    def insert(self, line: int, column: int, piece: str) -> None:
+        """Add a piece of text at a position."""
+        self._pieces.setdefault((line, column), []).append(_Piece(piece))
+
+    def add_parameter(self, parameter: str) -> None:
+        """Add a parameter before all others."""
+        match = re.search(rf"\bdef\s+{re.escape(self.definition.name)}\s*\(", self.text)
+        if match is None:
+            raise SourceError(f"The text of {self.definition.name} has no parameters to add one to.")
+        before = self.text[: match.end()]
+        arguments = self.definition.args
+        has_others = any((arguments.posonlyargs, arguments.args, arguments.vararg, arguments.kwonlyargs))
+        line_start = before.rpartition("\n")[2]
+        self.insert(before.count("\n") + 1, len(line_start.encode()), parameter + (", " if has_others else ""))
+
+    def add_arguments(self, call: ast.Call, arguments: str) -> None:
+        """Add arguments before all others of a call."""
+        line, column = call.func.end_lineno or 0, call.func.end_col_offset or 0
+        rest = "\n".join([self._line(line)[column:].decode(), *self.text.split("\n")[line:]])
+        skipped = rest[: rest.index("(") + 1]
+        if "\n" in skipped:
+            line, column = line + skipped.count("\n"), 0
+        column += len(skipped.rpartition("\n")[2].encode())
+        self.insert(line, column, arguments + (", " if call.args or call.keywords else ""))
+
+    def replace_callee(self, call: ast.Call, name: str) -> None:
+        """Let a call go to another function."""
+        function = call.func
+        assert function.lineno == function.end_lineno, "names and their attributes stand on one line"
+        piece = _Piece(name, (function.end_col_offset or 0) - function.col_offset)
+        self._pieces.setdefault((function.lineno, function.col_offset), []).append(piece)
+
+    def before(self, statement: ast.stmt, added: str) -> bool:
+        """Add a statement before another one; False where there is no place for it, as before an ``elif``."""
+        if not isinstance(statement, _COMPOUND):
+            self.insert(statement.lineno, statement.col_offset, f"{added}; ")
+            return True
+        previous = self._before[id(statement)][1]
+        if previous is not None and not isinstance(previous, _COMPOUND):
+            self.insert(previous.end_lineno or 0, previous.end_col_offset or 0, f"; {added}")
+            return True
+        return self._add_line(statement, added)
+
+    def after(self, statement: ast.stmt, added: str) -> None:
+        """Add a statement after another one in the same block."""
+        if isinstance(statement, _COMPOUND):
+            line = (statement.end_lineno or 0) + 1
+            self._lines.setdefault(line, []).append(self._indentation(statement) + added)
+        else:
+            self.insert(statement.end_lineno or 0, statement.end_col_offset or 0, f"; {added}")
+
+    def result(self) -> EditedText:
+        """The text with all additions."""
+        lines, added = [], []
+        old = self.text.split("\n")
+        for number in range(1, len(old) + 2):
+            for extra in self._lines.get(number, ()):
+                lines.append(extra)
+                added.append(len(lines))
+            if number <= len(old):
+                lines.append(self._edited_line(number))
+        return EditedText("\n".join(lines), tuple(added))
+
+    def _edited_line(self, number: int) -> str:
+        line = self._line(number)
+        for column in sorted((c for n, c in self._pieces if n == number), reverse=True):
+            pieces = self._pieces[number, column]
+            end = column + sum(piece.replaced_bytes for piece in pieces)
+            line = line[:column] + "".join(piece.text for piece in pieces).encode() + line[end:]
+        return line.decode()
+
+    def _add_line(self, statement: ast.stmt, added: str) -> bool:
+        if not self._is_first_on_its_line(statement) or self._line(statement.lineno).lstrip().startswith(b"elif"):
+            return False
+        self._lines.setdefault(statement.lineno, []).append(self._indentation(statement) + added)
+        return True
+
+    def _is_first_on_its_line(self, statement: ast.stmt) -> bool:
+        return not self._line(statement.lineno)[: statement.col_offset].strip()
+
+    def _indentation(self, statement: ast.stmt) -> str:
+        return self._line(statement.lineno)[: statement.col_offset].decode()
+
+    def _line(self, number: int) -> bytes:
+        return self.text.split("\n")[number - 1].encode()
+
+
+def edits_of(text: str) -> FunctionEdits:
+    """The empty edits of a function.
+
+    Raises:
+        SourceError: the text is not that of one function.
+    """
+    tree = parse_python(text)
+    if len(tree.body) != 1 or not isinstance(tree.body[0], ast.FunctionDef):
+        raise SourceError("Only the text of a function can be rewritten; this is another one.")
+    return FunctionEdits(text, tree.body[0])
