@@ -18,9 +18,9 @@ from kernellab.display import HOOK
 from kernellab.explain.devices import DEVICES
 from kernellab.export import EXPORT_KINDS
 from kernellab.lab import Lab
-from kernellab.notebook.help import MAGICS, words
+from kernellab.notebook.help import MAGICS, with_help, words
 from kernellab.notebook.live import progress_of
-from kernellab.notebook.magics import SHOWN, await_triton_cell, lab_of_shell
+from kernellab.notebook.magics import SHOWN, LabMagics, await_triton_cell, lab_of_shell
 from kernellab.registry.listing import VersionStatus, search
 from kernellab.target import known_targets
 from kernellab.tune.dispatch.exporting import DISPATCH_KINDS
@@ -41,7 +41,7 @@ _CHOICES = {
 def load_ipython_extension(shell: Any) -> None:
     """Register the magics and their completion, and start the workers."""
     lab = lab_of_shell() or Lab()
-    shell.register_magics(*(kind(shell, lab) for kind in MAGICS))
+    shell.register_magics(*(_with_help_option(kind(shell, lab)) for kind in MAGICS))
     if complete_options not in shell.Completer.custom_matchers:
         shell.Completer.custom_matchers.append(complete_options)
     _remove_await_transformer(shell)
@@ -53,6 +53,14 @@ def load_ipython_extension(shell: Any) -> None:
         lab.launches.report_to(live)
     _rebind_kernels(shell.user_ns, lab)
     lab.start()
+
+
+def _with_help_option(family: LabMagics) -> LabMagics:
+    """Let every magic of a family show its page for ``--help``."""
+    for kind, sign in (("cell", "%%"), ("line", "%")):
+        functions = family.magics[kind]
+        functions |= {name: with_help(sign + name, function) for name, function in functions.items()}
+    return family
 
 
 def _remove_await_transformer(shell: Any) -> None:

@@ -13,7 +13,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import cache, partial
+from functools import cache, partial, wraps
 from html import escape
 from importlib import import_module
 from typing import Any
@@ -28,15 +28,8 @@ from kernellab.explain.explanation import RULES
 from kernellab.export import EXPORT_KINDS
 from kernellab.lab import Lab
 from kernellab.notebook.expressions import parse_options
-from kernellab.notebook.magics import (
-    BenchMagics,
-    LabMagics,
-    PredictMagics,
-    StoreMagics,
-    TritonMagics,
-    TuneMagics,
-    WhyMagics,
-)
+from kernellab.notebook.magics import LabMagics, StoreMagics, TritonMagics
+from kernellab.notebook.measuring_magics import BenchMagics, PredictMagics, TuneMagics, WhyMagics
 from kernellab.notebook.topics import NEEDS_GPU, TOPICS
 from kernellab.registry.listing import VersionStatus
 from kernellab.store.columns import OUTCOME_COLUMNS, Status
@@ -114,7 +107,7 @@ class HelpMagics(LabMagics):
         return page
 
 
-MAGICS = (TritonMagics, StoreMagics, TuneMagics, BenchMagics, WhyMagics, PredictMagics, HelpMagics)
+MAGICS = (TritonMagics, StoreMagics, TuneMagics, BenchMagics, WhyMagics, PredictMagics, ValuesMagics, HelpMagics)
 
 
 def magics() -> list[Magic]:
@@ -156,6 +149,19 @@ def page_of(word: str) -> HelpPage:
     close = list(dict.fromkeys([*get_close_matches(plain, words(), 3, 0.75), *named, *_verbs_about(plain)]))[:4]
     advice = f"did you mean {' or '.join(close)}? " if close else ""
     raise UsageError(f"No help on {word!r}; {advice}%triton lists what there is.")
+
+
+def with_help(label: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function of a magic, such that ``--help`` at either end of its line shows its page."""
+
+    @wraps(function)
+    def run(line: str, *cell: str) -> Any:
+        __tracebackhide__ = True
+        words = line.split()
+        is_asked = words == ["-h"] or "--help" in (*words[:1], *words[-1:])
+        return page_of(label) if is_asked else function(line, *cell)
+
+    return run
 
 
 def _verbs_about(word: str) -> Iterator[str]:

@@ -305,7 +305,7 @@ def test_the_target_magic_sets_and_shows(shell: InteractiveShell) -> None:
         assert shell.run_line_magic("triton_target", "cuda:80") == "cuda:80"
         assert shell.run_line_magic("triton_target", "") == "cuda:80"
         with pytest.raises(UsageError, match=r"%triton_target\? shows all options"):
-            shell.run_line_magic("triton_target", "--help")
+            shell.run_line_magic("triton_target", "--list")
     finally:
         shell.run_line_magic("triton_target", "cuda:90")
 

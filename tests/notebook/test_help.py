@@ -11,7 +11,7 @@ from IPython.core.completer import provisionalcompleter
 
 import kernellab
 from kernellab.errors import UsageError
-from kernellab.notebook.help import magics, overview, page_of, words
+from kernellab.notebook.help import Magic, magics, overview, page_of, words
 from kernellab.notebook.topics import NEEDS_GPU, TOPICS
 from tests.notebook.conftest import Notebook
 
@@ -141,3 +141,18 @@ def test_kernels_tags_options_and_values_complete(notebook: Notebook) -> None:
     assert completed("%triton_target a100-") == completed("%%triton --target a100-") == {"a100-40", "a100-80"}
     assert completed("%triton_help tun") == {"tune", "tune_over"}
     assert "--samples" in completed("%triton_why --")
+
+
+@pytest.mark.parametrize("magic", [magic for magic in magics() if magic.label != "%triton"], ids=lambda m: m.label)
+def test_help_as_an_option_shows_the_page_of_any_magic(magic: Magic, notebook: Notebook) -> None:
+    kind = "cell" if magic.label.startswith("%%") else "line"
+    function = notebook.shell.magics_manager.magics[kind][magic.name]
+    page = repr(function("--help", *(["x = 1"] if kind == "cell" else [])))
+    assert page.startswith(magic.label)
+    assert all(name in page for action in magic.parameters for name in action.option_strings)
+
+
+def test_help_after_a_launch_shows_the_page_and_launches_nothing(notebook: Notebook) -> None:
+    assert notebook.run("page = %triton_tune no_kernel[grid](x) --help").error is None
+    assert repr(notebook.names["page"]).startswith("%triton_tune")
+    assert repr(notebook.names["page"]) == repr(page_of("%triton_tune"))
