@@ -131,7 +131,7 @@ def test_the_maps_of_traffic_can_be_read_in_light_and_dark(
 ) -> None:
     page = show(traffic_card(copied).html(), scheme, NOTEBOOK_RULES + rules)
     assert page.evaluate(FAINTEST) > 4.5
-    drawn = page.evaluate("""() => [...document.querySelectorAll('.kl-poor rect:not(.kl-band), .kl-map-read')]
+    drawn = page.evaluate("""() => [...document.querySelectorAll('.kl-poor rect:not(.kl-band), .kl-map path')]
         .map(e => [getComputedStyle(e).fill, getComputedStyle(e).stroke])""")
     assert {"rgb(224, 62, 74)"} <= {fill for fill, _ in drawn}
     assert {"rgb(43, 131, 220)"} <= {stroke for _, stroke in drawn}

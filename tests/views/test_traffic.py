@@ -110,10 +110,10 @@ def test_requests_are_averages() -> None:
 
 def test_a_warp_is_drawn_by_the_sectors_that_its_lanes_touch() -> None:
     picture = warp_map(STRIDED, "a load of <x>")
-    assert picture.count('<g class="kl-poor">') == 32
+    assert picture.count('<g class="kl-poor"') == 32
     assert "sector from byte 128 of the argument: 4 of 32 bytes used, by lane 1" in Reader(picture).text
     dense = warp_map(DENSE, "a store")
-    assert dense.count('<g class="kl-well">') == 4
+    assert dense.count('<g class="kl-well"') == 4
     assert "32 of 32 bytes used, by 8 lanes from 8 to 15" in dense
 
 
@@ -138,7 +138,7 @@ def test_programs_are_drawn_in_their_order_by_what_they_touch(traffic: Traffic) 
     text = Reader(picture).text
     assert "program 1, 0 reads about 256 to 511" in text
     assert "program 0, 1 touches nothing" in text
-    assert picture.count('class="kl-map-read"') == 4
+    assert picture.count('<path stroke="#2b83dc"') == 4
 
 
 def test_a_slider_has_a_stop_for_all_programs_and_for_each_that_is_drawn(traffic: Traffic) -> None:

@@ -11,6 +11,8 @@ from kernellab.explain.traffic.accesses import WarpExample
 from kernellab.explain.traffic.arithmetic import Array
 from kernellab.explain.traffic.counting import SECTOR_BYTES
 from kernellab.explain.traffic.result import ArgumentTraffic
+from kernellab.views.graph.drawing import FONT
+from kernellab.views.palette import ATOMIC, BAD, GOOD, GREY, READ, WARNING, WRITE
 
 _LANE_PX = 9
 _LEFT_PX, _TOP_PX, _GAP_PX = 62, 18, 10
@@ -19,8 +21,10 @@ _SECTORS_AT_MOST = 64
 _ROW_HEIGHTS_PX = ((8, 13), (16, 11), (32, 7), (64, 5))
 _LABEL_PX = 11
 _PART_PX = 2
-WELL_USED_SHARE, WASTED_SHARE = 7 / 8, 3 / 8  # of a sector: from the first on it is good, below the second bad
-_TOUCHED = {1: ("kl-map-read", "reads"), 2: ("kl-map-write", "writes"), 3: ("kl-map-both", "reads and writes")}
+_WELL, _POORLY = 7 / 8, 3 / 8  # shares of a sector from which it counts as used, and below which as wasted
+WASTE_COLOURS = {"kl-well": GOOD, "kl-half": WARNING, "kl-poor": BAD}  # by `waste_class`
+_TOUCHED = {1: (READ, "reads"), 2: (WRITE, "writes"), 3: (ATOMIC, "reads and writes")}
+_BAND = 'class="kl-band" fill-opacity=".15"'
 
 
 def touched_bytes(example: WarpExample) -> dict[int, frozenset[int]]:
@@ -36,7 +40,7 @@ def touched_bytes(example: WarpExample) -> dict[int, frozenset[int]]:
 
 def waste_class(share: float) -> str:
     """Return the class that colours what uses a share of what it moves, from 0 to 1."""
-    return "kl-well" if share >= WELL_USED_SHARE else "kl-poor" if share < WASTED_SHARE else "kl-half"
+    return "kl-well" if share >= _WELL else "kl-poor" if share < _POORLY else "kl-half"
 
 
 def warp_map(example: WarpExample, title: str) -> str:
@@ -76,7 +80,8 @@ def _idle_lanes(example: WarpExample, height: int) -> Iterator[str]:
         if offset is None:
             x = _LEFT_PX + lane * _LANE_PX
             tip = f"<title>lane {lane} accesses nothing</title>"
-            yield f'<rect class="kl-idle" x="{x}" y="{_TOP_PX}" width="{_LANE_PX}" height="{height}">{tip}</rect>'
+            look = f'fill="{GREY}" fill-opacity=".3"'
+            yield f'<rect {look} x="{x}" y="{_TOP_PX}" width="{_LANE_PX}" height="{height}">{tip}</rect>'
 
 
 def _sector(
@@ -89,14 +94,14 @@ def _sector(
     kind = waste_class(1.0 if is_ideal else len(inside) / SECTOR_BYTES)
     names = f"lane {lanes[0]}" if len(lanes) == 1 else f"{len(lanes)} lanes from {lanes[0]} to {lanes[-1]}"
     tip = f"sector from byte {begin:,} of the argument: {len(inside)} of {SECTOR_BYTES} bytes used, by {names}"
-    yield f'<g class="{kind}"><title>{escape(tip)}</title>'
+    yield f'<g class="{kind}" fill="{WASTE_COLOURS[kind]}" fill-opacity="1"><title>{escape(tip)}</title>'
     width = len(example.offsets) * _LANE_PX
-    yield f'<rect class="kl-band" x="{_LEFT_PX}" y="{y}" width="{width}" height="{height - 1}"/>'
+    yield f'<rect {_BAND} x="{_LEFT_PX}" y="{y}" width="{width}" height="{height - 1}"/>'
     for first, count in _runs(lanes):
         x = _LEFT_PX + first * _LANE_PX
         yield f'<rect x="{x}" y="{y}" width="{count * _LANE_PX - 1}" height="{height - 1}"/>'
     whole = SECTOR_BYTES * _BYTE_PX
-    yield f'<rect class="kl-band" x="{bytes_at}" y="{y}" width="{whole}" height="{height - 1}"/>'
+    yield f'<rect {_BAND} x="{bytes_at}" y="{y}" width="{whole}" height="{height - 1}"/>'
     for first, count in _runs(sorted(inside)):
         x = bytes_at + first * _BYTE_PX
         yield f'<rect x="{x}" y="{y}" width="{count * _BYTE_PX}" height="{height - 1}"/>'
@@ -142,13 +147,14 @@ def _program(parts: Array, y: int, height: int, tip: str) -> Iterator[str]:
     """Yield the row of a program; its accesses show above the map when it is chosen."""
     yield "<g>"
     width = len(parts) * _PART_PX
-    yield f'<rect class="kl-band" x="{_LEFT_PX}" y="{y}" width="{width}" height="{height - 1}"/>'
-    for value, (kind, _) in _TOUCHED.items():
+    yield f'<rect {_BAND} fill="{GREY}" x="{_LEFT_PX}" y="{y}" width="{width}" height="{height - 1}"/>'
+    for value, (colour, _) in _TOUCHED.items():
         runs = _runs([at for at, part in enumerate(parts.tolist()) if part == value])
         path = "".join(f"M{_LEFT_PX + first * _PART_PX} {y + (height - 1) / 2:g}h{n * _PART_PX}" for first, n in runs)
         if path:
-            yield f'<path class="{kind}" stroke-width="{height - 1}" d="{path}"/>'
-    yield f'<text x="{_LEFT_PX + width / 2:g}" y="{_TOP_PX - 6}" text-anchor="middle">{escape(tip)}</text></g>'
+            yield f'<path stroke="{colour}" stroke-width="{height - 1}" d="{path}"/>'
+    place = f'x="{_LEFT_PX + width / 2:g}" y="{_TOP_PX - 6}" text-anchor="middle"'
+    yield f'<text visibility="hidden" {place}>{escape(tip)}</text></g>'  # a style sheet shows that of the chosen one
 
 
 def _program_tip(traffic: ArgumentTraffic, program: int, grid: tuple[int, int, int]) -> str:
@@ -195,4 +201,5 @@ def program_name(program: int, grid: tuple[int, int, int]) -> str:
 def _svg(title: str, width: float, height: float, body: Sequence[str]) -> str:
     label = escape(title)
     head = f'<svg class="kl-map" viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}" role="img"'
-    return f'{head} aria-label="{label}"><title>{label}</title>{"".join(body)}</svg>'
+    text = f'font-family="{FONT}" font-size="10" fill="currentColor" fill-opacity=".78"'
+    return f'{head} {text} aria-label="{label}"><title>{label}</title>{"".join(body)}</svg>'

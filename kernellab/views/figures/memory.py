@@ -20,7 +20,7 @@ from kernellab.views.elements import (
     size_words,
     unknown_words,
 )
-from kernellab.views.figures.access_maps import WASTED_SHARE, WELL_USED_SHARE
+from kernellab.views.figures.access_maps import WASTE_COLOURS, waste_class
 from kernellab.views.figures.canvas import (
     BAR_INCHES,
     LINE_CHARACTERS,
@@ -120,7 +120,7 @@ def _draw_bytes(axes: Axes, rows: Sequence[TrafficRow], traffic: Traffic, theme:
     scale, unit = next((pair for pair in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")) if most >= pair[0]), (1, "B"))
     for place, row in enumerate(rows):
         share = min(1.0, row.bytes_used / row.bytes)
-        colour = GOOD if share >= WELL_USED_SHARE else BAD if share < WASTED_SHARE else WARNING
+        colour = WASTE_COLOURS[waste_class(share)]
         axes.barh(place, row.bytes / scale, height=0.62, color=colour, alpha=0.3)
         axes.barh(place, min(row.bytes_used, row.bytes) / scale, height=0.62, color=colour)
         words = f"{size_words(row.bytes)}, {percent_words(share)} useful"

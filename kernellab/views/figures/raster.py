@@ -28,7 +28,7 @@ from typing import Any, Protocol
 from xml.etree import ElementTree
 from xml.etree.ElementTree import ParseError
 
-from kernellab.views.palette import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RED, tones
+from kernellab.views.palette import INK, tones
 
 Point = tuple[float, float]
 Color = tuple[int, ...]
@@ -43,18 +43,6 @@ _INHERITED = (
     *("fill", "stroke", "stroke-width", "stroke-dasharray", "fill-opacity", "stroke-opacity", "text-anchor"),
     *("font-size", "font-weight", "visibility"),
 )
-# What style sheets say of the classes of a picture, where they are there.
-_CLASSES: Mapping[str, Mapping[str, str]] = {
-    "kl-map": {"fill": GREY, "font-size": "10"},
-    "kl-well": {"fill": GREEN},
-    "kl-half": {"fill": ORANGE},
-    "kl-poor": {"fill": RED},
-    "kl-band": {"fill-opacity": ".15"},
-    "kl-idle": {"fill": GREY, "fill-opacity": ".3"},
-    "kl-map-read": {"stroke": BLUE},
-    "kl-map-write": {"stroke": ORANGE},
-    "kl-map-both": {"stroke": PURPLE},
-}
 
 
 def rasterize(svg: str) -> tuple[bytes, tuple[int, int]]:
@@ -131,10 +119,8 @@ class Painter:
 
     def _paint(self, element: ElementTree.Element, look: Mapping[str, str], opacity: float) -> None:
         """Paint an element and its children; ``look`` and ``opacity`` are those of its surroundings."""
-        tag, look = element.tag.rpartition("}")[2], dict(look)
-        for name in element.get("class", "").split():
-            look |= _CLASSES.get(name, {})
-        look |= {name: value for name, value in element.attrib.items() if name in _INHERITED}
+        tag = element.tag.rpartition("}")[2]
+        look = {**look, **{name: value for name, value in element.attrib.items() if name in _INHERITED}}
         opacity *= float(element.get("opacity", 1))
         if tag in ("g", "svg"):
             for child in element:
