@@ -33,6 +33,7 @@ _SECONDS_AT_MOST = 0.5
 _TIMEOUT_S = 3.0
 _WITH_LARGE = {
     "--check": "compare smaller tensors, or use lab.run(kernel, grid, ..., check=...)",
+    "--values": "launch it on smaller tensors, or call lab.values(kernel, grid, ...) before the launch",
     "--why": "launch it on smaller tensors, or call lab.explain(kernel, grid, ...) before the launch",
 }
 _PROGRAMS_ON_GPU_AT_MOST = 1024

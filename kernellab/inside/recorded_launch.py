@@ -56,7 +56,8 @@ def record_launch(session: Session, launch: KernelLaunch, request: RecordRequest
         record=request,
         on_values=recorded.append,
     )
-    failure, notes = None, ()
+    failure: str | None = None
+    notes: tuple[str, ...] = ()
     try:
         notes = run_on_cpu(launch.arguments, interpret).notes
     except KernellabError as exc:

@@ -258,9 +258,7 @@ class ValueRecorder:
         known = self._positions.get(id(handle))
         return known[1] if known is not None and known[0] is handle else None
 
-    def _add_named(
-        self, kind: ValueKind, name: str, value: Any, line: int, file: str | None, frame: _Frame
-    ) -> None:
+    def _add_named(self, kind: ValueKind, name: str, value: Any, line: int, file: str | None, frame: _Frame) -> None:
         value = plain(value) if not isinstance(value, tl.tensor) else value
         if isinstance(value, tuple | tl.tuple):
             for index, part in enumerate(value):

@@ -25,6 +25,7 @@ from kernellab.checking.comparison import Check
 from kernellab.checking.reference import check_in, reference_of
 from kernellab.compile.types import Compiled
 from kernellab.errors import CannotRun, CompileError, KernellabError, Place, RunError, UsageError, WorkerError
+from kernellab.inside.values import Values
 from kernellab.lab import Lab
 from kernellab.launch.arguments import memory_of, values_of
 from kernellab.launch.pointers import annotated_arguments, mock_arguments
@@ -63,6 +64,7 @@ class CellOptions:
     explore: bool = False
     capture: str | None = None
     why: bool = False
+    values: bool = False
     output: str | None = None
     quiet: bool = False
     verbose: bool = False
@@ -155,6 +157,9 @@ async def run_cell_async(
         if options.tune:
             for tuning in _tune_launched(cell, recorder, options.checks, check_outcomes):
                 show(tuning)
+    if options.values:
+        for record in recorder.records.values():
+            show(_values_of(lab, recorder, record))
     if options.explore:
         show(_open_panel(cell, recorder, options, check_outcomes))
     if options.why:
@@ -184,7 +189,7 @@ def _record_launches(
         isolate=options.isolate,
         interpret=options.interpret,
         poison=options.check is not None,
-        undoes=options.why or options.explore or options.tune,
+        undoes=options.why or options.values or options.explore or options.tune,
         follows=follow_new_threads(),
         begins=predictions.begin,
     )
@@ -198,13 +203,31 @@ def _with_why(lab: Lab, recorder: Recorder, report: KernelReport, record: Launch
     """
     if record.grid is None or 0 in record.grid:
         return report
-    options = {name: record.compiled.options[name] for name in ("num_warps", "num_stages", "num_ctas")}
     memory = memory_of(record.arguments)
     integers = [name for name in updated_by(record) & memory.keys() if not memory[name].is_floating_point()]
     require_kept(record, recorder, record.last, integers, "--why")
     with recorder.undo.before(record.last):
-        explanation = lab.explain(record.kernel, record.grid, **{**options, **record.arguments})
+        explanation = lab.explain(record.kernel, record.grid, **_keywords_of(record))
     return replace(report, explanation=explanation)
+
+
+def _values_of(lab: Lab, recorder: Recorder, record: LaunchRecord) -> Values:
+    """The values of the first program of a record's last launch, on the arguments as they were before it.
+
+    Raises:
+        UsageError: an argument that it updates was too large to be kept.
+    """
+    if record.grid is None or 0 in record.grid:
+        raise UsageError(f"--values: the cell did not launch {record.compiled.kernel}, or on an empty grid.")
+    require_kept(record, recorder, record.last, updated_by(record), "--values")
+    with recorder.undo.before(record.last):
+        return lab.values(record.kernel, record.grid, **_keywords_of(record))
+
+
+def _keywords_of(record: LaunchRecord) -> dict[str, Any]:
+    """The arguments and options of a record's last launch, by name."""
+    options = {name: record.compiled.options[name] for name in ("num_warps", "num_stages", "num_ctas")}
+    return {**options, **record.arguments}
 
 
 async def _execute(cell: _Cell, recorder: Recorder, options: CellOptions) -> None:

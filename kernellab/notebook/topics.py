@@ -31,6 +31,10 @@ TOPICS: Mapping[str, Mapping[str, str]] = {
         "kernellab.graph_view": f"kernellab.graph_view(lab.graph({_COMPILED}))",
         "kernellab.explorer": f"kernellab.explorer(lab.compile({_COMPILED}))",
     },
+    "Look inside a launch": {
+        "%triton_values": "%triton_values add_kernel --program 1",
+        "lab.values": f'lab.values({_CALL})["offs"]',
+    },
     "See why it is slow": {
         "%triton_why": "%triton_why add_kernel",
         "lab.explain": f"lab.explain({_CALL}).bound",
