@@ -201,6 +201,11 @@ def plural(count: int, word: str) -> str:
     return f"{count:,} {word}{ending}"
 
 
+def three_digits(number: float) -> str:
+    """Return a number with three significant digits at most, or as a whole number: ``4.84``, ``1,234``."""
+    return f"{number:,.0f}" if number >= 99.95 else f"{number:.3g}"
+
+
 def choice_message(parameter: str, got: object, choices: tuple[str, ...], *, owner: str = "") -> str:
     """Return the uniform message for a value that is not among its choices."""
     return value_message(parameter, got, f"one of {', '.join(choices)}", owner=owner)

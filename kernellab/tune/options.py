@@ -7,11 +7,14 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kernellab.errors import plural
 from kernellab.timing.config import Config, Space
 from kernellab.tune.search import Search, SearchName
 
 if TYPE_CHECKING:
     from kernellab.checking.reference import ReferenceFunction
+
+SPENT = "not measured: the budget was spent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,14 @@ class Options:
     early_s: float = 0.25
     tie_margin: float = 0.005
     warm_runs: int = 5
+
+    @property
+    def spent_reason(self) -> str:
+        """The reason of a config that was not measured since the budget, in seconds or configs, was spent."""
+        if self.budget_configs is None:
+            return SPENT
+        seconds = "" if self.budget_s is None else f" and {self.budget_s:g} s"
+        return f"not measured: limited to {plural(self.budget_configs, 'config')}{seconds}"
 
     @property
     def is_generated(self) -> bool:

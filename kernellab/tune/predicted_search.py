@@ -14,6 +14,7 @@ from math import exp, log, log2
 from statistics import median
 from typing import Any
 
+from kernellab.errors import three_digits
 from kernellab.store.columns import Status
 from kernellab.timing.config import Config
 from kernellab.tune.result import Row
@@ -123,7 +124,7 @@ class PredictedSearch:
     def _unmeasured_row(self, config: Config, best_ms: float) -> Row:
         row, scale = self._rows[config], self._scale()
         low, time, high = (
-            f"{(ms or 0.0) * scale:.4g}" for ms in (row.predicted_low_ms, row.predicted_ms, row.predicted_high_ms)
+            three_digits((ms or 0.0) * scale) for ms in (row.predicted_low_ms, row.predicted_ms, row.predicted_high_ms)
         )
         return replace(
             row, reason=f"not measured: predicted {time} ms ({low} to {high}), best measured {best_ms:.4g} ms"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kernellab.checking.comparison import OutputDifference
 from kernellab.compile.types import Compiled
 from kernellab.display import Drawable
-from kernellab.errors import CannotRun, KernellabError, plural
+from kernellab.errors import CannotRun, KernellabError, plural, three_digits
 from kernellab.source import INTEGER_OPTIONS
 from kernellab.store import History, Measurement
 from kernellab.store.columns import OUTCOME_COLUMNS, PREDICTED_COLUMNS, Status
@@ -145,7 +145,7 @@ class Tuning(Drawable):
         row = self.rows[self.winner]
         time = "not timed" if row.time_ms is None else f"{row.time_ms:.4g} ms"
         if self.is_predicted:
-            time = f"predicted {row.predicted_ms:.4g} ms"
+            time = f"predicted {three_digits(row.predicted_ms or 0.0)} ms"
         faster = self.outvoted
         more = "" if faster is None else f"; {faster.config.text} is faster and differs"
         return f"<Tuning of {self.kernel}: {plural(len(self.rows), 'config')}, best {row.config.text} ({time}){more}>"

@@ -53,7 +53,6 @@ _EARLY_EACH = 64  # finalists of an early final are chosen again after this shar
 _COMPARED_AT_ONCE = 16
 # Exactly these classes, not their subclasses: no memory for the bench, a worker that cannot start.
 _INFRASTRUCTURE_ERRORS = frozenset({KernellabError, WorkerError})
-SPENT = "not measured: the budget was spent"
 STOPPED = "not measured: the tuning was interrupted"
 
 
@@ -165,7 +164,8 @@ class Tuner:
 
     def _best_so_far(self) -> Config | None:
         """Return the fastest config after an interrupt; None without any."""
-        self._rows = {c: replace(r, reason=STOPPED) if r.reason == SPENT else r for c, r in self._rows.items()}
+        spent = self.options.spent_reason
+        self._rows = {c: replace(r, reason=STOPPED) if r.reason == spent else r for c, r in self._rows.items()}
         self._group_outputs(launches=False)
         return min(self._ok_configs(), key=self._time_of, default=None)
 
@@ -186,7 +186,7 @@ class Tuner:
 
     def _screen_new(self, asked: Sequence[Config]) -> None:
         for config in asked:
-            self._rows[config] = Row(config, Status.NOT_TIMED, SPENT)
+            self._rows[config] = Row(config, Status.NOT_TIMED, self.options.spent_reason)
             self._places.setdefault(config, len(self._places))
             if config in self.known:
                 self._rows[config] = replace(self.known[config], config=config)

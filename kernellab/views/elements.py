@@ -10,6 +10,7 @@ from html import escape
 from importlib import resources
 from typing import TYPE_CHECKING
 
+from kernellab.errors import three_digits
 from kernellab.ir.operations import Access
 from kernellab.views.palette import fill_in
 
@@ -38,17 +39,13 @@ def seconds_words(seconds: float) -> str:
     """Return a time with three digits at most: ``1.24 s``, ``312 ms``, ``41 us``."""
     units = ((1.0, "s"), (1e-3, "ms"))
     scale, unit = next((pair for pair in units if seconds >= pair[0] * 0.9995), (1e-6, "us"))
-    return f"{_three_digits(seconds / scale)} {unit}"
+    return f"{three_digits(seconds / scale)} {unit}"
 
 
 def predicted_words(time_ms: float, low_ms: float, high_ms: float) -> str:
     """Return a predicted time with its interval: ``37 us (28 us to 47 us)``."""
     time, low, high = (seconds_words(ms / 1e3) for ms in (time_ms, low_ms, high_ms))
     return f"{time} ({low} to {high})"
-
-
-def _three_digits(number: float) -> str:
-    return f"{number:,.0f}" if number >= 99.95 else f"{number:.3g}"
 
 
 def bytes_words(count: int) -> str:
@@ -62,7 +59,7 @@ def size_words(count: int) -> str:
     """Return the size of a text with three digits at most: ``812 B``, ``38.7 kB``, ``1.87 MB``."""
     for scale, unit in ((1_000_000, "MB"), (1000, "kB")):
         if count >= scale * 0.9995:
-            return f"{_three_digits(count / scale)} {unit}"
+            return f"{three_digits(count / scale)} {unit}"
     return f"{count} B"
 
 
@@ -234,3 +231,13 @@ def number(value: float | None, pattern: str) -> str:
 def interval(low: float | None, high: float | None) -> str:
     """Return ``1.01 - 1.03``; "" where it is not known."""
     return "" if low is None or high is None else f"{low:.4g} - {high:.4g}"
+
+
+def rough_number(value: float | None) -> str:
+    """Return an estimate with three digits at most; "" where it is not known."""
+    return "" if value is None else three_digits(value)
+
+
+def rough_interval(low: float | None, high: float | None) -> str:
+    """Return ``0.00373 - 0.00619``, for an estimate; "" where it is not known."""
+    return "" if low is None or high is None else f"{three_digits(low)} - {three_digits(high)}"

@@ -9,8 +9,8 @@ import pytest
 
 from kernellab.store.columns import Status
 from kernellab.timing.config import Config
-from kernellab.tune.result import Row
-from kernellab.tune.tuner import SPENT
+from kernellab.tune.options import SPENT
+from kernellab.tune.result import Row, Tuning
 from kernellab.views.cards.tuning import tuning_card, why_it_wins
 from tests.tune.frames import divided_tuning, large_tuning, small_tuning, untimed_tuning
 
@@ -138,3 +138,22 @@ def test_no_parameter_decides_where_all_are_level() -> None:
 def test_one_config_alone_has_no_reason() -> None:
     assert why_it_wins(ran(8, 64, 1.0), []) == ""
     assert why_it_wins(ran(8, 64, 1.0), [ran(8, 64, 2.0)]) == ""
+
+
+def predicted_tuning() -> Tuning:
+    untimed = untimed_tuning()
+    times = [(0.0037261, 0.0048392, 0.0061944), (1234.51, 1603.21, 2052.11)]
+    rows = tuple(
+        replace(row, status=Status.NOT_TIMED, predicted_low_ms=low, predicted_ms=time, predicted_high_ms=high)
+        for row, (low, time, high) in zip(untimed.rows, times, strict=True)
+    )
+    return replace(untimed, rows=rows, winner=0)
+
+
+def test_predicted_times_have_three_digits_at_most_and_no_exponent() -> None:
+    text = tuning_card(predicted_tuning()).text()
+    assert "0.00484 " in text
+    assert "0.00373 - 0.00619" in text
+    assert "1,603 " in text
+    assert "1,235 - 2,052" in text
+    assert "predicted 0.00484 ms" in repr(predicted_tuning())

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab._triton.kernel import Kernel, parameter_names
 from kernellab.checking.reference import keyword_names, takes_any_name
-from kernellab.errors import UsageError, WorkerError, plural, value_text
+from kernellab.errors import UsageError, WorkerError, plural, three_digits, value_text
 from kernellab.explain.devices import device_for
 from kernellab.launch.calls import UserCall
 from kernellab.registry import Session
@@ -262,8 +262,9 @@ def outcome_text(case: MeasuredCase) -> str:
     if not times:
         return f"{size_text(case.sizes)}: nothing was timed"
     best = min(times, key=times.__getitem__)
-    predicted = "predicted " * any(row.config == best and row.time_ms is None for row in case.rows)
-    return f"{size_text(case.sizes)}: {predicted}{times[best]:.4g} ms with {best.text}"
+    is_predicted = any(row.config == best and row.time_ms is None for row in case.rows)
+    time = f"predicted {three_digits(times[best])}" if is_predicted else f"{times[best]:.4g}"
+    return f"{size_text(case.sizes)}: {time} ms with {best.text}"
 
 
 def cases_of(over: Any, known: Sequence[str]) -> list[dict[str, int]]:

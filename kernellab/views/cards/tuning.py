@@ -31,7 +31,7 @@ from kernellab.views.blocks import (
     notes,
     table_of,
 )
-from kernellab.views.elements import interval, number, predicted_words
+from kernellab.views.elements import interval, number, predicted_words, rough_interval, rough_number
 from kernellab.views.figures.canvas import figure_block
 from kernellab.views.figures.dispatch import cover_figure, plane_figure, regret_figure
 from kernellab.views.figures.sweep import roofline_figure
@@ -167,8 +167,8 @@ def _cells(tuning: Tuning, index: int, values: Mapping[str, Any], names: Sequenc
         config_text(values, names) or row.config.text,
         number(row.time_ms, ".4g"),
         interval(row.low_ms, row.high_ms),
-        number(row.predicted_ms, ".4g"),
-        interval(row.predicted_low_ms, row.predicted_high_ms),
+        rough_number(row.predicted_ms),
+        rough_interval(row.predicted_low_ms, row.predicted_high_ms),
         number(row.registers, "d"),
         number(row.spill_bytes, "d"),
         number(row.shared_bytes, ",d"),
@@ -301,12 +301,13 @@ def _configs(dispatch: Dispatch) -> Table:
 
 def _regrets(dispatch: Dispatch, regrets: Sequence[Regret]) -> Table:
     predicted = "predicted " * dispatch.is_predicted
+    time_words = rough_number if dispatch.is_predicted else partial(number, pattern=".4g")
     columns: dict[str, Callable[[Regret], str]] = {
         **{name: partial(_size_words, name) for name in dispatch.rule.names},
         "config": lambda regret: "" if regret.config is None else regret.config.text,
-        f"{predicted}ms": lambda regret: number(regret.time_ms, ".4g"),
+        f"{predicted}ms": lambda regret: time_words(regret.time_ms),
         "best": lambda regret: "" if regret.best in (None, regret.config) else regret.best.text,
-        f"best {predicted}ms": lambda regret: number(regret.best_ms, ".4g"),
+        f"best {predicted}ms": lambda regret: time_words(regret.best_ms),
         "x best": lambda regret: number(regret.regret, ".3f"),
         "if unknown": lambda regret: number(regret.estimated, ".3f"),
         "reason": lambda regret: regret.reason,

@@ -11,7 +11,7 @@ from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any
 
 from kernellab.checking.comparison import OutputDifference
-from kernellab.errors import UsageError, plural
+from kernellab.errors import UsageError, plural, three_digits
 from kernellab.store.columns import UNMEASURED, Status
 from kernellab.views.elements import bytes_words, shorten
 from kernellab.views.figures.canvas import (
@@ -231,8 +231,9 @@ def _draw_curve(axes: Axes, frame: pandas.DataFrame, timed: pandas.DataFrame, th
             axes.plot(row["rank"], row["time_ms"], **_look(frame, index, theme), markersize=6)
     if winner in timed.index:
         row = timed.loc[winner]
-        first = "first by prediction" if is_predicted(frame) else "best"
-        text = f"{first}: {config_text(row, varying(frame))}, {row['time_ms']:.4g} ms"
+        config, time_ms = config_text(row, varying(frame)), row["time_ms"]
+        time = f"{three_digits(time_ms) if is_predicted(frame) else format(time_ms, '.4g')} ms"
+        text = f"{'first by prediction' if is_predicted(frame) else 'best'}: {config}, {time}"
         axes.text(0.02, 0.92, text, transform=axes.transAxes, color=theme.winner, fontsize=8.5)
     use_logarithm(axes, "y", theme)
     label(axes, theme, x="rank", y="predicted ms" if is_predicted(frame) else "ms")
