@@ -166,7 +166,7 @@ def summary_of(facts: Facts, times: Times, share: float | None, findings: Sequen
 
 
 def _bound_sentence(facts: Facts, times: Times, findings: Sequence[PerformanceFinding]) -> str:
-    """Return ``Limited by DRAM.``, with the grid where that is the reason, and whether another one would help."""
+    """Return ``Limited by HBM.``, with the grid where that is the reason, and whether another one would help."""
     causes = [finding.cause for finding in findings]
     programs = f"{plural(facts.programs, 'program')} for {facts.device.multiprocessors} SMs"
     reason = next((f": {_GRID_REASONS[cause]}, {programs}" for cause in causes if cause in _GRID_REASONS), "")

@@ -315,14 +315,14 @@ def _touched_bytes(argument: ArgumentTraffic, sizes: Mapping[str, int], *, reads
 
 
 def _argument_dram_bytes(argument: ArgumentTraffic, facts: Facts) -> float:
-    """Return the DRAM bytes of an argument: each sector once where the L2 keeps it, else once per wave."""
+    """Return the HBM bytes of an argument: each sector once where the L2 keeps it, else once per wave."""
     is_kept = argument.footprint_bytes < facts.device.l2_bytes * 0.6
     moved = float(argument.footprint_bytes if is_kept else argument.wave_bytes)
     return (argument.is_read + argument.is_written) * moved
 
 
 def _least_dram_bytes(facts: Facts, sizes: Mapping[str, int]) -> float:
-    """Return a lower bound of the DRAM bytes of a sample of programs: mostly, each argument once."""
+    """Return a lower bound of the HBM bytes of a sample of programs: mostly, each argument once."""
     moved: _ByArgument = {}
     swept: set[tuple[str, bool]] = set()
     for access in facts.accesses:
@@ -336,7 +336,7 @@ def _least_dram_bytes(facts: Facts, sizes: Mapping[str, int]) -> float:
 
 
 def _repeated_dram_bytes(facts: Facts) -> float:
-    """Return the DRAM bytes of repeated passes over arguments that the L2 cannot keep meanwhile."""
+    """Return the HBM bytes of repeated passes over arguments that the L2 cannot keep meanwhile."""
     loads_by_argument: dict[str, list[AccessFacts]] = {}
     for access in facts.accesses:
         if access.operation == "load" and access.in_loop:

@@ -285,7 +285,7 @@ def program_order(facts: Facts) -> PerformanceFinding | None:
         a for a in repeated if a.bytes >= _ALIKE * worst.bytes and _ALIKE <= _reuse(a) / _reuse(worst) <= 1 / _ALIKE
     ]
     text = (
-        f"Each byte of {_places_text(alike)} is loaded {_reuse(worst):.3g} times, in programs that run far apart: DRAM "
+        f"Each byte of {_places_text(alike)} is loaded {_reuse(worst):.3g} times, in programs that run far apart: HBM "
         f"traffic is {times:.2g}x the footprint. Run programs that share data one after the other: swap the axes of "
         "the grid, or group the tiles (tl.swizzle2d, GROUP_M)."
     )

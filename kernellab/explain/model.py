@@ -1,6 +1,6 @@
 """A model of a launch's time: the time of each unit if it worked alone, and of all together.
 
-The units are DRAM, L2, the load units, shared memory, tensor cores, the issue of instructions, atomics, register
+The units are HBM, L2, the load units, shared memory, tensor cores, the issue of instructions, atomics, register
 spills, and the latency of one program after another in a slot. Each works at its peak rate; the slowest sets the pace
 and hides most of the others' time: together they take the norm of their times, as a roofline with a rounded knee.
 Williams, Waterman, Patterson: Roofline, 2009; Volkov: Understanding Latency Hiding on GPUs, 2016.
@@ -23,7 +23,7 @@ from kernellab.explain.facts import WARP_THREADS, AccessFacts, Facts
 _SCHEDULERS = 4  # of a multiprocessor; each issues one instruction a cycle
 _FP64_LANES = 64
 _OVERLAP = 2.09  # the norm of the units' times; infinity would be a roofline, 1 no overlap at all
-_ONE_MULTIPROCESSOR_GBPS = 154  # of DRAM bandwidth
+_ONE_MULTIPROCESSOR_GBPS = 154  # of HBM bandwidth
 _DRAM_REACHED = 0.882  # of a copy's rate, by a kernel that reads and writes in turn
 _DIRTY_BYTES = 8.12e6  # of the L2 after a flush, written back before what is read takes their place
 _MERGED = 3  # requests of neighbouring SMs for one sector that reach the L2 as one
@@ -58,7 +58,7 @@ ROUND_S = 0.35e-6  # of a barrier and its waiting, per iteration of a loop
 class Bottleneck(StrEnum):
     """The terms of a launch's time: its units, and launch overhead. The largest is the bottleneck of the launch."""
 
-    DRAM = "DRAM"
+    DRAM = "HBM"
     L2 = "L2"
     LOADS = "load/store units"
     SHARED = "shared memory"
@@ -143,12 +143,12 @@ def times_of(facts: Facts) -> Times:
 
 
 def dram_bytes(facts: Facts) -> float:
-    """Return a lower bound of a launch's DRAM bytes: every byte that it touches once, in whole bursts."""
+    """Return a lower bound of a launch's HBM bytes: every byte that it touches once, in whole bursts."""
     return max(facts.dram_bytes or 0.0, facts.footprint_bytes) + sum(map(_burst_bytes, facts.accesses))
 
 
 def _burst_bytes(access: AccessFacts) -> float:
-    """Return the bytes that DRAM moves with lone sectors: its bursts have 64 bytes, two sectors."""
+    """Return the bytes that HBM moves with lone sectors: its bursts have 64 bytes, two sectors."""
     if not access.leaves_gaps or access.argument_bytes is None:
         return 0.0
     sector_bytes = access.moved_bytes if access.sector_bytes is None else access.sector_bytes
@@ -156,7 +156,7 @@ def _burst_bytes(access: AccessFacts) -> float:
 
 
 def _spilled_dram_bytes(facts: Facts) -> float:
-    """Return the bytes of spilled registers that DRAM moves, where the L2 does not hold those of all resident warps."""
+    """Return the bytes of spilled registers that HBM moves, where the L2 does not hold those of all resident warps."""
     resident = min(facts.programs, facts.slots) * facts.warps * WARP_THREADS
     share = facts.spill_bytes * resident / (_SPILLS_KEPT * facts.device.l2_bytes)
     return sum(line.spilled_bytes for line in facts.lines) * min(1.0, max(0.0, share - 1))
@@ -173,7 +173,7 @@ def _spill_seconds(facts: Facts, cycles: float) -> float:
 
 
 def _dram_rate(facts: Facts) -> float:
-    """Return the bytes per second that the busy SMs get from DRAM."""
+    """Return the bytes per second that the busy SMs get from HBM."""
     reached = _DRAM_REACHED * facts.device.memory_gbps
     return min(reached, _ONE_MULTIPROCESSOR_GBPS * facts.busy_multiprocessors) * 1e9
 

@@ -47,7 +47,7 @@ def predict(lab: kernellab.Lab, **options: str) -> kernellab.Prediction:
 def test_a_copy_takes_about_its_bytes_over_the_bandwidth(lab: kernellab.Lab) -> None:
     prediction = predict(lab, device="h100")
     assert prediction.device == "H100"
-    assert prediction.bound == "DRAM"
+    assert prediction.bound == "HBM"
     bytes_over_bandwidth_ms = 2 * 4 * N / 3350e9 * 1e3
     assert bytes_over_bandwidth_ms < prediction.time_ms < 2 * bytes_over_bandwidth_ms
     assert prediction.low_ms < prediction.time_ms < prediction.high_ms
@@ -91,7 +91,7 @@ def test_every_device_of_the_table_has_a_known_target_and_a_source(name: str) ->
 def test_a_prediction_shows_as_a_card_a_figure_and_data(lab: kernellab.Lab) -> None:
     prediction = predict(lab, device="h200")
     text = prediction._repr_mimebundle_()["text/plain"]
-    assert "on H200, limited by DRAM" in text
+    assert "on H200, limited by HBM" in text
     assert list(prediction.frame["time_ms"]) == sorted(prediction.terms.values(), reverse=True)
     assert "predicted for H200" in prediction.plot(dark=True).axes[0].get_title(loc="left")
 

@@ -71,7 +71,7 @@ def test_a_launch_at_the_limit_has_no_suggestion() -> None:
     answer = explain_facts(replace(plain, time_s=floor_seconds(plain) / 0.94, device=replace(DEVICE, is_measured=True)))
     assert answer.findings == ()
     assert answer.summary.startswith(
-        "Limited by DRAM. Measured 185 us, 94 % of the roofline; roofline bound 174 us (rates"
+        "Limited by HBM. Measured 185 us, 94 % of the roofline; roofline bound 174 us (rates"
     )
     assert answer.summary.endswith("measured on H100). No suggestion.")
     assert answer.bound is Bottleneck.DRAM

@@ -66,7 +66,7 @@ def test_a_refusal_is_told_and_draws_no_explorer(compiled: Any) -> None:
 
 def test_counters_are_told_as_shares() -> None:
     said = counters_words(Counters(dram=0.825, tensor=0.034))
-    assert said == "Share of peak, by counters: DRAM 82 %, tensor cores 3.4 %."
+    assert said == "Share of peak, by counters: HBM 82 %, tensor cores 3.4 %."
 
 
 @pytest.mark.parametrize(("share", "text"), [(0.0004, "0.0 %"), (0.042, "4.2 %"), (0.423, "42 %"), (1.0, "100 %")])

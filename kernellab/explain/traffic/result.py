@@ -60,7 +60,7 @@ class ArgumentTraffic:
     ``never_read`` and ``never_written`` count elements of the view; the first is None of an output that nothing reads,
     the second of an input. ``read_bytes`` and ``written_bytes`` count a byte once per request of a warp,
     ``reads_per_element`` is the average over elements that are read. ``footprint_bytes`` counts each sector once,
-    ``wave_bytes`` once for every wave of programs that touches it: the DRAM traffic if the L2 keeps nothing between
+    ``wave_bytes`` once for every wave of programs that touches it: the HBM traffic if the L2 keeps nothing between
     waves.
     ``programs`` has a row for each of the first programs and a column for each part of the argument: 1 where it reads,
     2 where it writes, 3 for both.

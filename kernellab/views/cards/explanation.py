@@ -130,7 +130,7 @@ def profile_facts(profile: Profile) -> list[str]:
 
 def counters_words(counters: Counters) -> str:
     """Return a sentence on the counters: shares of the hardware's peak rates."""
-    named = {"DRAM": counters.dram, "L2": counters.l2, "tensor cores": counters.tensor}
+    named = {"HBM": counters.dram, "L2": counters.l2, "tensor cores": counters.tensor}
     named["SMs"] = counters.multiprocessor
     shares = [f"{name} {percent_words(share)}" for name, share in named.items() if share is not None]
     return f"Share of peak, by counters: {', '.join(shares)}." if shares else "The counters are empty."

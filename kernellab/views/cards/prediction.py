@@ -25,7 +25,7 @@ def prediction_card(prediction: Prediction) -> Card:
 
 
 def prediction_sentence(prediction: Prediction) -> str:
-    """Return ``Predicted 37 us (28 us to 47 us) on H200, limited by DRAM; 80 % of the roofline.``"""
+    """Return ``Predicted 37 us (28 us to 47 us) on H200, limited by HBM; 80 % of the roofline.``"""
     time = predicted_words(prediction.time_ms, prediction.low_ms, prediction.high_ms)
     share = f"; {percent_words(prediction.share)} of the roofline"
     return f"Predicted {time} on {prediction.device}, limited by {prediction.bound}{share}."
