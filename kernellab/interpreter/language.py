@@ -176,7 +176,8 @@ class Transformer(upstream.ASTTransformer):  # type: ignore[misc]
         for function in node.body:
             if self.prepare is not None and isinstance(function, ast.FunctionDef):
                 self.prepare(function)
-        return self.generic_visit(node)
+        self.generic_visit(node)
+        return node
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:  # noqa: N802
         """Rewrite ``.value`` of a constexpr: here the name is the constant itself."""

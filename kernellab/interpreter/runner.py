@@ -39,7 +39,7 @@ from kernellab.launch.arguments import (
 from kernellab.launch.memory import tensors_at
 from kernellab.launch.recorded_values import RecordedValue, RecordRequest
 from kernellab.launch.run import ElementAccesses, Finding, InterpretJob, Run, RunOutcome, Watch
-from kernellab.source import Closure
+from kernellab.source import Binding, Closure
 from kernellab.target import multiprocessors
 from kernellab.workers.forks_and_interrupts import run_uninterrupted
 from kernellab.workers.worker import Failure, Job, Worker, WorkerKind
@@ -321,13 +321,8 @@ class Interpreter:
         """
         from kernellab.interpreter.worker import interpret  # needs numpy, and Triton's interpreter
 
-        if function.is_gluon():
-            name = function.__name__
-            raise LaunchError(f"{name} is a kernel in Gluon, {_NO_GLUON}", kernel=name)
-        constants = {name: value for name, value in arguments.items() if _is_constant(function, name, value)}
-        closure, bindings = closure_of(function, tuple(constants.values()))
-        require_sendable(closure.name, bound := tuple(zip(constants, bindings, strict=True)))
-        values = {name: value for name, value in arguments.items() if name not in constants}
+        closure, bound = _closure_with_constants(function, arguments)
+        values = {name: value for name, value in arguments.items() if name not in dict(bound)}
         is_whole = False
         while True:
             with in_shared_memory(values, grid, uninitialised=uninitialised, is_whole=is_whole) as shared:
@@ -375,6 +370,23 @@ def _copy_notes(copied_bytes: int, *, is_repeated: bool) -> Iterator[str]:
         )
     elif copied_bytes >= _MANY_BYTES:
         yield f"{copied_bytes / 2**20:,.0f} MiB of arguments were copied, since launches on the CPU run in a worker"
+
+
+def _closure_with_constants(
+    function: Any, arguments: Mapping[str, Any]
+) -> tuple[Closure, tuple[tuple[str, Binding], ...]]:
+    """The kernel as text, and the arguments that are part of it.
+
+    Raises:
+        LaunchError: one cannot be sent to another process, or the kernel is in Gluon.
+    """
+    if function.is_gluon():
+        name = function.__name__
+        raise LaunchError(f"{name} is a kernel in Gluon, {_NO_GLUON}", kernel=name)
+    constants = {name: value for name, value in arguments.items() if _is_constant(function, name, value)}
+    closure, bindings = closure_of(function, tuple(constants.values()))
+    require_sendable(closure.name, bound := tuple(zip(constants, bindings, strict=True)))
+    return closure, bound
 
 
 def _is_constant(function: Any, name: str, value: object) -> bool:

@@ -145,7 +145,19 @@ def parse_options(magic: Any, label: str, line: str) -> argparse.Namespace:
     for name, value in vars(options).items():
         if name != _UNSTRIPPED_OPTION:
             setattr(options, name, _strip_all_quotes(value))
+    _require_positive_numbers(magic.parser, options)
     return options
+
+
+def _require_positive_numbers(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Raise `UsageError` for a number that is not positive, by the name of its option; fractions are seconds."""
+    for action in parser._actions:
+        if action.type in {int, float}:
+            value = getattr(options, action.dest)
+            expected = "a positive number of seconds" if action.type is float else "a positive integer"
+            for number in value if isinstance(value, list) else [value]:
+                if number is not None and not number > 0:
+                    raise UsageError(f"{action.option_strings[-1]} is {number:g}; expected {expected}.")
 
 
 def _unknown_option_advice(parser: argparse.ArgumentParser, refusal: str) -> str:

@@ -157,8 +157,6 @@ def _require_options(options: CellOptions) -> None:
     """Raise `UsageError` for a value that an option of a cell cannot have."""
     if options.show is not None and options.show not in SHOWN:
         raise UsageError(choice_message("--show", options.show, SHOWN))
-    if options.timeout_s is not None and not options.timeout_s > 0:
-        raise UsageError(f"--timeout is {options.timeout_s:g}; expected a positive number of seconds.")
     if options.output is not None and not options.output.isidentifier():
         raise UsageError(f"--output {options.output!r}: expected a name for the report, such as report.")
 

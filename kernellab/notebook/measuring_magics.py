@@ -93,6 +93,8 @@ def _tune_options(options: Any, names: Mapping[str, Any]) -> dict[str, Any]:
     how = "--configs \"[triton.Config({'BLOCK': 64})]\""
     configs, limit = evaluate(options.configs, options.configs, names, "--configs", how), options.limit
     if isinstance(configs, int):
+        if configs < 1:
+            raise UsageError(f"--configs is {configs}; expected how many to try, a list of triton.Config, or a Space.")
         configs, limit = None, configs
     return {
         "configs": configs,

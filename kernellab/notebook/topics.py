@@ -33,7 +33,8 @@ TOPICS: Mapping[str, Mapping[str, str]] = {
     },
     "Look inside a launch": {
         "%triton_values": "%triton_values add_kernel --program 1",
-        "lab.values": f'lab.values({_CALL})["offs"]',
+        "lab.values": f'lab.values({_CALL})["offsets"]',
+        "lab.timeline": f"lab.timeline({_CALL}).frame",
     },
     "See why it is slow": {
         "%triton_why": "%triton_why add_kernel",
@@ -94,4 +95,4 @@ TOPICS: Mapping[str, Mapping[str, str]] = {
     },
 }
 
-NEEDS_GPU = frozenset({"lab.profile", "lab.ceilings"})
+NEEDS_GPU = frozenset({"lab.profile", "lab.timeline", "lab.ceilings"})
