@@ -219,3 +219,18 @@ def test_tuning_over_sizes_makes_its_inputs_by_a_function(notebook: Notebook) ->
     assert [case.sizes for case in notebook.names["found"].cases] == [{"n": 200}]
     failed = notebook.run('%triton_tune --over "Q=[200]" --inputs inputs shift[grid]()')
     assert "neither the kernel nor inputs takes" in " ".join(failed.error_lines)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("--limit 0", "--limit is 0; expected a positive integer."),
+        ("--budget -1", "--budget is -1; expected a positive number of seconds."),
+        ("--timeout 0", "--timeout is 0; expected a positive number of seconds."),
+        ("--configs 0", "--configs is 0; expected how many to try, a list of triton.Config, or a Space."),
+    ],
+)
+def test_a_number_that_is_not_positive_is_refused_by_the_name_of_its_option(
+    notebook: Notebook, options: str, words: str
+) -> None:
+    assert str(notebook.run(f"%triton_tune {options} no_kernel").error) == words
