@@ -16,15 +16,7 @@ from kernellab.registry import RecordedVersion, VersionRow, config_words, texts_
 from kernellab.registry.kept_times import KeptTime
 from kernellab.registry.regressions import FASTEST, ChangedTime, Regressions, TimeChange
 from kernellab.store import Argument, LaunchRow, MeasurementRow, Version
-from kernellab.views.blocks import (
-    WARNING,
-    Card,
-    Message,
-    Row,
-    Section,
-    Table,
-    table_of,
-)
+from kernellab.views.blocks import WARNING, Card, Message, Row, Section, Table, table_of
 from kernellab.views.cards.listing import date_words
 from kernellab.views.cards.results import compiled_card
 from kernellab.views.elements import grid_words, html_page, interval, number, seconds_words
@@ -177,10 +169,8 @@ def conflict_words(conflict: Conflict) -> str:
     launch = f"{here.launch.kernel} ({conflict.launch})" if conflict.launch else here.launch.kernel
     times = _time_or_status(here), _time_or_status(there)
     if conflict.kind is ConflictKind.CHOICE:
-        return (
-            f"{launch}: {here.words} is the fastest here ({times[0]}), {there.words} there ({times[1]}); "
-            f"what differs: {conflict.by}."
-        )
+        fastest = f"{here.words} is the fastest here ({times[0]}), {there.words} there ({times[1]})"
+        return f"{launch}: {fastest}; what differs: {conflict.by}."
     where = f"{here.launch.device}, driver {here.conditions.driver}, Triton {here.conditions.triton}, {here.version}"
     more = "" if conflict.ratio is None else f", {conflict.ratio.median:.3g}x the time"
     return f"{launch}, {here.words}: {times[0]} here, {times[1]} there{more}; both on {where}."
@@ -204,24 +194,25 @@ _CHANGED: dict[str, Callable[[ChangedTime], str]] = {
 _QUIET = {TimeChange.SAME, TimeChange.INCOMPARABLE}
 
 
-def regressions_card(found: Regressions) -> Card:
+def regressions_card(regressions: Regressions) -> Card:
     """Return the launches with a changed time or too few samples, and the reasons for those left out."""
-    shown = [row for row in found.rows if row.config == FASTEST and row.became not in _QUIET]
-    left = set(_CHANGED) - {"ratio", "interval", "before ms", "ms"}
-    table = table_of(_CHANGED, shown, left=left)
-    known = f"No launch of {found.kernel or 'any kernel'} is known under several versions of Triton, driver or kernel."
-    words = f"Of each launch, its fastest configs before and after a change: {found.text}." if found.rows else known
-    rest = (Message(line, "kl-dim") for line in _left_out(found))
+    shown = [row for row in regressions.rows if row.config == FASTEST and row.became not in _QUIET]
+    table = table_of(_CHANGED, shown, left=set(_CHANGED) - {"ratio", "interval", "before ms", "ms"})
+    words = f"Of each launch, its fastest configs before and after a change: {regressions.text}."
+    if not regressions.rows:
+        kernel = regressions.kernel or "any kernel"
+        words = f"No launch of {kernel} is known under several versions of Triton, driver or kernel."
+    rest = (Message(line, "kl-dim") for line in _left_out(regressions.rows))
     return Card([Section(None, [Message(words), table, *rest])])
 
 
-def _left_out(found: Regressions) -> list[str]:
-    """Return lines on what the table leaves out: single configs, and what cannot be compared, by reason."""
-    alone = Counter(row.became for row in found.rows if row.config != FASTEST and row.became not in _QUIET)
+def _left_out(changes: Sequence[ChangedTime]) -> list[str]:
+    """Return a line on single configs, and one per reason for launches that cannot be compared."""
+    alone = Counter(row.became for row in changes if row.config != FASTEST and row.became not in _QUIET)
     counts = ", ".join(f"{alone[kind]} {kind}" for kind in TimeChange if alone[kind])
     lines = [f"Single configs: {counts}; .frame has them."] if counts else []
     reasons: dict[str, list[ChangedTime]] = {}
-    for row in found.rows:
+    for row in changes:
         if row.config == FASTEST and row.became is TimeChange.INCOMPARABLE:
             reasons.setdefault(row.reason, []).append(row)
     for reason, rows in reasons.items():

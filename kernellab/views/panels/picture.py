@@ -14,15 +14,7 @@ from kernellab.launch.run import Severity, finding_words
 from kernellab.store.columns import Status
 from kernellab.tune.result import Row
 from kernellab.views.compile_facts import resource_facts
-from kernellab.views.elements import (
-    Fact,
-    compile_words,
-    grid_words,
-    number,
-    seconds_words,
-    shorten,
-    style,
-)
+from kernellab.views.elements import Fact, compile_words, grid_words, number, seconds_words, shorten, style
 from kernellab.views.palette import BAD, BLUE, GOOD, GREY, WARNING
 
 
@@ -118,17 +110,16 @@ def _comparison(evaluation: Evaluation, history: PointHistory) -> tuple[Fact, st
 def _resource_words(evaluation: Evaluation) -> list[str]:
     """Return registers, spills, shared memory and occupancy, those that are known."""
     facts = resource_facts(evaluation.compiled) if evaluation.compiled else ()
-    left_out = {"threads", "stack"}
-    shown = [fact for fact in facts if fact.name not in left_out and fact.value not in {"not known", "none"}]
+    shown = [fact for fact in facts if fact.name not in {"threads", "stack"} and fact.value != "not known"]
     return [f"{fact.name} {fact.value}" + (f" ({fact.detail})" if "limited" in fact.detail else "") for fact in shown]
 
 
 def _run_words(evaluation: Evaluation) -> str:
     if evaluation.run is None:
         return ""
-    findings = [finding for finding in evaluation.run.findings if finding.severity is not Severity.NOTE]
-    words = plural(len(findings), "finding") if findings else "no findings"
-    return f"the interpreter ran {plural(prod(evaluation.run.grid), 'program')}, {words}"
+    count = sum(finding.severity is not Severity.NOTE for finding in evaluation.run.findings)
+    findings = plural(count, "finding") if count else "no findings"
+    return f"the interpreter ran {plural(prod(evaluation.run.grid), 'program')}, {findings}"
 
 
 def _facts(evaluation: Evaluation, history: PointHistory) -> list[Fact]:
@@ -186,7 +177,7 @@ def figures_html(shown: PanelView) -> str:
     latest, good = shown.latest, shown.good
     if latest is not None and (latest.has_failed or latest.verdict.equal is False):
         parts.append(_alert(latest))
-    parts += [_note(note) for note in shown.notes]
+    parts += [f'<p class="kp-note">{escape(note)}</p>' for note in shown.notes]
     if good is not None:
         stale = " kp-stale" if shown.is_stale else ""
         old = f'<p class="kp-of">Figures of the last good point, {escape(good.point.text)}</p>' if stale else ""
@@ -199,7 +190,7 @@ def figures_html(shown: PanelView) -> str:
         )
     if shown.history.evaluations:
         parts.append(f'<div class="kp-history">{history_svg(shown.history, shown.best, shown.latest)}</div>')
-    parts += [_note(remark) for remark in _remarks(shown)]
+    parts += [f'<p class="kp-note">{escape(remark)}</p>' for remark in _remarks(shown)]
     return "\n".join(parts)
 
 
@@ -226,10 +217,6 @@ def _alert(evaluation: Evaluation) -> str:
         place = f"<pre>{escape(chr(10).join(lines))}</pre>" if lines else ""
     status = escape(_status_words(evaluation))
     return f'<div class="kp-alert"><b>{status}</b> at {where}: {escape(message)}{place}</div>'
-
-
-def _note(words: str) -> str:
-    return f'<p class="kp-note">{escape(words)}</p>'
 
 
 def _tile(fact: Fact) -> str:
