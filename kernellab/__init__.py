@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from kernellab.export.frames import save_frame as save_frame
     from kernellab.export.merging import Merged as Merged
     from kernellab.export.write import Exported as Exported
+    from kernellab.inside.timeline import Timeline as Timeline
     from kernellab.ir.effects import Effects as Effects
     from kernellab.ir.graph import Graph as Graph
     from kernellab.ir.layouts import Layouts as Layouts
@@ -58,6 +59,7 @@ _LAZY = {
     "Explanation": "kernellab.explain.explanation",
     "Prediction": "kernellab.explain.prediction",
     "Profile": "kernellab.explain.profile",
+    "Timeline": "kernellab.inside.timeline",
     "Traffic": "kernellab.explain.traffic.result",
     "read_frame": "kernellab.export.frames",
     "save_frame": "kernellab.export.frames",

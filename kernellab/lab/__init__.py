@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from kernellab.explain.profile import Profile
     from kernellab.explain.traffic.result import Traffic
     from kernellab.export.write import Exported
+    from kernellab.inside.timeline import Timeline
     from kernellab.inside.values import Values
     from kernellab.timing.config import Space
     from kernellab.timing.provenance import Ceilings
@@ -114,6 +115,30 @@ class Lab(Workspace):
         for record in recorder.records.values():
             remember(self.kernels, kernel, record, by="run")
         return recorder.last_run(bound)
+
+    def timeline(
+        self,
+        kernel: Kernel | str | int,
+        grid: Any = None,
+        /,
+        *args: Any,
+        lines: Iterable[int] | None = None,
+        timeout_s: float = 60.0,
+        **meta: Any,
+    ) -> Timeline:
+        """Record where and when each program of a launch runs, and the time from each of ``lines`` to the next one.
+
+        A copy of the kernel with time stamps is launched on copies of the arguments; its cost is measured.
+
+        Raises:
+            CannotRun: there is no NVIDIA GPU.
+            UsageError, LaunchError: the call does not fit the kernel, or a line has no statement.
+        """
+        from kernellab.inside.timeline_verbs import timeline_of_call
+        from kernellab.registry.calls import call_in
+
+        call = call_in(session := self.session(), "timeline", kernel, grid, args, meta)
+        return timeline_of_call(session, call, tuple(lines or ()), timeout_s)
 
     def layouts(self, kernel: Kernel, /, *args: Any, target: str | None = None, **meta: Any) -> Layouts:
         """Return the layouts of a kernel's TTGIR: the warp, lane and register, or bank, of each element."""

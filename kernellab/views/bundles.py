@@ -17,6 +17,7 @@ from kernellab.explain.profile import Profile
 from kernellab.explain.traffic.result import Traffic
 from kernellab.export.merging import Merged
 from kernellab.export.write import Exported
+from kernellab.inside.timeline import Timeline
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph
 from kernellab.ir.layouts import LaidOutValue, Layouts
@@ -36,6 +37,7 @@ from kernellab.views.cards.kernels import merged_card, regressions_card
 from kernellab.views.cards.listing import exported_card, listing_card, loaded_card
 from kernellab.views.cards.prediction import prediction_card
 from kernellab.views.cards.program import program_card
+from kernellab.views.cards.timeline import timeline_card
 from kernellab.views.cards.traffic import traffic_card
 from kernellab.views.cards.tuning import dispatch_card, tuning_card
 from kernellab.views.figures.raster import with_fallbacks
@@ -84,6 +86,7 @@ CARDS: dict[type, Callable[[Any], Card]] = {
     Profile: lambda profile: profile_card(profile, uid=_uid("profile")),
     Program: program_card,
     Regressions: regressions_card,
+    Timeline: timeline_card,
     Traffic: traffic_card,
 }
 """The card of each type of result that is drawn as one."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kernellab.explain.traffic.result import Traffic
     from kernellab.export.merging import Merged
     from kernellab.export.write import Exported
+    from kernellab.inside.timeline import Timeline
     from kernellab.ir.effects import Effects
     from kernellab.ir.graph import Graph
     from kernellab.ir.layouts import Layouts
@@ -175,6 +176,13 @@ def profile_data(profile: Profile) -> dict[str, Any]:
     """Return a profile: a row per source line and instruction as `Profile.frame` has it, and the counters."""
     fields = ("target", "device", "grid", "samples", "launches", "sessions", "seconds", "counters", "refused", "notes")
     return {**selected_fields(profile, *fields), "rows": records(profile.frame)}
+
+
+def timeline_data(timeline: Timeline) -> dict[str, Any]:
+    """Return a timeline: its times in us, its waves and parts, and a row per program as `Timeline.frame` has it."""
+    fields = ("device", "grid", "multiprocessors", "span_us", "gap_us", "tail_us", "idle_share", "resolution_ns")
+    more = ("launch_us", "plain_us", "stamped_us", "overhead", "waves", "shares", "notes")
+    return {**selected_fields(timeline, *fields, *more), "rows": records(timeline.frame)}
 
 
 def layouts_data(layouts: Layouts) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from kernellab.explain.profile import Profile
 from kernellab.explain.traffic.result import Traffic
 from kernellab.export.frames import escape_formula
 from kernellab.export.write import replace_file
+from kernellab.inside.timeline import Timeline
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph
 from kernellab.ir.layouts import Layouts
@@ -43,6 +44,7 @@ from kernellab.views.figures.launches import (
 )
 from kernellab.views.figures.memory import effects_figure, run_figure, traffic_figure
 from kernellab.views.figures.sweep import benchmark_figure, roofline_figure, speedup_figure, sweep_heat_map
+from kernellab.views.figures.timeline import timeline_figure
 from kernellab.views.figures.tuning import agreement_figure, heat_map, parameters_figure, timings_figure
 from kernellab.views.graph import svg
 
@@ -96,6 +98,7 @@ FIGURES: Mapping[type, Mapping[str, FigureKind]] = {
     Traffic: {"accesses": FigureKind(traffic_figure)},
     Explanation: {"times": FigureKind(explanation_figure)},
     Prediction: {"terms": FigureKind(prediction_figure)},
+    Timeline: {"sms": FigureKind(timeline_figure)},
     Profile: {"lines": FigureKind(profile_figure)},
     Comparison: {"sides": FigureKind(comparison_figure)},
     Effects: {"arguments": FigureKind(effects_figure)},
@@ -148,7 +151,7 @@ def _kernel(result: Any) -> str | None:
     return kernel
 
 
-_FRAMES = (Tuning, Benchmark, Dispatch, Traffic, Explanation, Prediction, Profile, Layouts)
+_FRAMES = (Tuning, Benchmark, Dispatch, Traffic, Explanation, Prediction, Profile, Timeline, Layouts)
 ROWS: Mapping[type, Callable[[Any], list[dict[str, Any]]]] = {
     **{kind: lambda result: as_data.records(result.frame) for kind in _FRAMES},
     Comparison: as_data.comparison_rows,
@@ -171,6 +174,7 @@ DATA: Mapping[type, Callable[[Any], Mapping[str, Any]]] = {
     Explanation: as_data.explanation_data,
     Prediction: as_data.prediction_data,
     Profile: as_data.profile_data,
+    Timeline: as_data.timeline_data,
     Comparison: as_data.comparison_data,
     Effects: as_data.effects_data,
     Graph: as_data.graph_data,
