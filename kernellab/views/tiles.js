@@ -1,18 +1,18 @@
-// What scripts add to the pane of layouts: a click on a value of TTGIR chooses it, and the pointer tells who holds what.
+// Scripts add to the pane of layouts: a click on a value of TTGIR chooses it; the owner of the element under the pointer.
 
 const TILE_MARGIN = 30, TILE_CELL = 18; // as `kernellab.views.layouts` draws
 
-// Who holds each element of a tile in registers: its bases combine by exclusive or.
+// The owner of each element of a tile in registers: bases combine by exclusive or.
 function holdersOf({ shape, register, lane, warp }) {
   const strides = shape.map((_, axis) => shape.slice(axis + 1).reduce((a, b) => a * b, 1));
   const flat = basis => basis.reduce((sum, value, axis) => sum + value * strides[axis], 0);
   const moves = bases => bases.map(flat).reduce((places, move) => [...places, ...places.map(place => place ^ move)], [0]);
-  const found = new Map();
+  const owners = new Map();
   moves(warp).forEach((atWarp, w) => moves(lane).forEach((atLane, l) => moves(register).forEach((atRegister, r) => {
-    const element = atWarp ^ atLane ^ atRegister, known = found.get(element);
-    if (known) known.copies += 1; else found.set(element, { warp: w, lane: l, register: r, copies: 1 });
+    const element = atWarp ^ atLane ^ atRegister, known = owners.get(element);
+    if (known) known.copies += 1; else owners.set(element, { warp: w, lane: l, register: r, copies: 1 });
   })));
-  return found;
+  return owners;
 }
 
 function tilesPane(root) {
@@ -38,7 +38,7 @@ function tilesPane(root) {
     const columns = shape.length > 1 ? shape.at(-1) : Math.min(32, shape[0] ?? 1);
     return { flat: row * down * columns + column * across, row: row * down, column: column * across, columns };
   };
-  // Tells who holds the element in a cell, as [what has the same colour of outline, words].
+  // The owner of the element in a cell, as [key of the cells that are outlined with it, words].
   const holderAt = (part, figure, row, column) => {
     const tile = tiles.get(part), { flat, ...at } = elementAt(tile, figure, row, column);
     const index = tile.shape.length > 1 ? `[${[...Array(tile.shape.length - 2).fill(0), at.row, at.column].join(", ")}]` : `[${flat}]`;
@@ -50,11 +50,11 @@ function tilesPane(root) {
       return [bank, `${index}: bank ${bank}, byte ${byte} of the tile in shared memory`];
     }
     if (!holders.has(part)) holders.set(part, holdersOf(tile));
-    const held = holders.get(part).get(flat);
-    if (!held) return null;
-    const more = held.copies > 1 ? `, and ${held.copies - 1} more` : "";
-    const same = figure.classList.contains("f0") ? held.warp : `${held.warp} ${held.lane}`;
-    return [same, `${index}: warp ${held.warp}, lane ${held.lane}, register ${held.register}${more}`];
+    const owner = holders.get(part).get(flat);
+    if (!owner) return null;
+    const more = owner.copies > 1 ? `, and ${owner.copies - 1} more` : "";
+    const same = figure.classList.contains("f0") ? owner.warp : `${owner.warp} ${owner.lane}`;
+    return [same, `${index}: warp ${owner.warp}, lane ${owner.lane}, register ${owner.register}${more}`];
   };
 
   const cellAt = event => {
@@ -70,12 +70,12 @@ function tilesPane(root) {
     clear();
     const cell = cellAt(event), part = event.target.closest("[data-tile]");
     if (!part) return;
-    const found = cell && holderAt(part, cell.figure, cell.row, cell.column);
-    part.querySelector("output").value = found ? found[1] : "";
-    if (!found) return;
+    const [key, words] = (cell && holderAt(part, cell.figure, cell.row, cell.column)) ?? [];
+    part.querySelector("output").value = words ?? "";
+    if (words === undefined) return;
     let path = "";
     for (let row = 0; row < cell.rows; row++) for (let column = 0; column < cell.columns; column++)
-      if (holderAt(part, cell.figure, row, column)?.[0] === found[0])
+      if (holderAt(part, cell.figure, row, column)?.[0] === key)
         path += `M${TILE_MARGIN + column * TILE_CELL} ${TILE_MARGIN + row * TILE_CELL}h17v17h-17z`;
     const same = document.createElementNS("http://www.w3.org/2000/svg", "path");
     same.setAttribute("class", "kx-same");

@@ -1,4 +1,4 @@
-"""Figures of a dispatch: who wins over the plane of two sizes, loss of the rule, loss by number of configs."""
+"""Figures of a dispatch: configs over the plane of two sizes, loss of the rule, loss by number of configs."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ function part(tag, attributes = {}, ...children) {
   return element;
 }
 
-// ``ask(name, value)`` tells Python what was asked for; ``known(name)`` gives what Python said last. Without them, only
-// what the picture itself holds can be done.
+// ``ask(name, value)`` asks Python for a value of its state; ``known(name)`` is the last value from Python. Without them,
+// only what the picture itself holds can be done.
 export function graphPane(root, { ask = null, known = () => undefined } = {}) {
   const canvas = root.querySelector(".kg-canvas");
   const svg = () => canvas.querySelector("svg");
@@ -21,7 +21,7 @@ export function graphPane(root, { ask = null, known = () => undefined } = {}) {
   const named = name => canvas.querySelector(`[data-node="${CSS.escape(name)}"], [data-frame="${CSS.escape(name)}"]`);
   const nameOf = thing => thing.dataset.node ?? thing.dataset.frame;
   const state = { line: 0, file: "", node: "", members: null, hits: [], hit: 0, scale: 1, own: false };
-  const tell = (name, detail) => root.dispatchEvent(new CustomEvent(name, { detail, bubbles: true }));
+  const emit = (name, detail) => root.dispatchEvent(new CustomEvent(name, { detail, bubbles: true }));
 
   // Zooming sets the size of the picture; the canvas scrolls, so panning is scrolling.
   const natural = () => { const box = svg().viewBox.baseVal; return [box.width, box.height]; };
@@ -121,7 +121,7 @@ export function graphPane(root, { ask = null, known = () => undefined } = {}) {
     say(again ? "" : words(box));
     light();
     fillTools();
-    tell("kg-node", { node: state.node, line: state.line, file: state.file });
+    emit("kg-node", { node: state.node, line: state.line, file: state.file });
     ask?.("node", state.node);
   };
   let toggled = null; // the box or frame that was folded or unfolded, and where it stood
@@ -169,7 +169,7 @@ export function graphPane(root, { ask = null, known = () => undefined } = {}) {
     Object.assign(state, { node: "", line: 0, file: "" });
     say("");
     light();
-    tell("kg-node", { node: "", line: 0, file: "" });
+    emit("kg-node", { node: "", line: 0, file: "" });
     ask?.("query", "");
     ask?.("slice", "");
     ask?.("node", "");

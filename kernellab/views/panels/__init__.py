@@ -145,7 +145,7 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
         evaluation = self.wait()
         target = self._evaluator.target_of(evaluation.point)
         kept = self._keeper.keep(evaluation, device_of(target, has_gpu=evaluation.is_timed))
-        self._tell(kept.text)
+        self._announce(kept.text)
         return kept
 
     def close(self) -> None:
@@ -197,10 +197,10 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
         """Evaluate a point, in the thread of the executor."""
         job, post = self._moves.jobs, self._moves.post
 
-        def tell(evaluation: Evaluation) -> None:
+        def show_partly(evaluation: Evaluation) -> None:
             post(lambda: None if superseded.is_set() else self._show_partly(replace(evaluation, job=job)))
 
-        return replace(self._evaluator.evaluate(point, superseded, tell), job=job)
+        return replace(self._evaluator.evaluate(point, superseded, show_partly), job=job)
 
     def _show_partly(self, evaluation: Evaluation) -> None:
         """Show what is known of a point while the rest is evaluated, unless the rest has come already."""
@@ -245,10 +245,10 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
         try:
             self.keep()
         except KernellabError as exc:
-            self._tell(exc.message)
+            self._announce(exc.message)
 
-    def _tell(self, words: str) -> None:
-        """Show what became of keeping a point, and let a screen reader say it."""
+    def _announce(self, words: str) -> None:
+        """Show the outcome of keeping a point, also to a screen reader."""
         self._kept = words
         self._paint()
         self._screen.status = words

@@ -83,7 +83,7 @@ def _panel(
     session: Session,
     kernel: Kernel,
     grid: Any,
-    given: Mapping[str, Any],
+    arguments: Mapping[str, Any],
     ranges: Mapping[str, Any],
     check: Reference | ReferenceFunction | None,
     launched: Mapping[str, Any],
@@ -93,7 +93,7 @@ def _panel(
     runtime, stated, (closure, _) = session.runtime, autotune_settings(kernel), closure_of(kernel)
     hooks = [*{id(config.pre_hook): config.pre_hook for config in stated.configs}.values()]
     hook = hooks[0] if len(hooks) == 1 else None
-    subject = replace(_subject(kernel, grid, given, ranges, closure), launched=launched)
+    subject = replace(_subject(kernel, grid, arguments, ranges, closure), launched=launched)
     if hook is not None:
         subject = replace(subject, blocks={})
     plan = plan_controls(subject, ranges)
@@ -150,13 +150,13 @@ def _runner(
 
 
 def _subject(
-    kernel: Kernel, grid: Any, given: Mapping[str, Any], ranges: Mapping[str, Any], closure: Closure
+    kernel: Kernel, grid: Any, arguments: Mapping[str, Any], ranges: Mapping[str, Any], closure: Closure
 ) -> Subject:
     """Return the facts of a launch; keywords that are not ranges are arguments."""
     import triton.language as tl
 
     function, configs = jit_function(kernel), autotune_settings(kernel).configs
-    plain = {name: constexpr_value(value) for name, value in given.items()}
+    plain = {name: constexpr_value(value) for name, value in arguments.items()}
     single = {name: value for name, value in ranges.items() if not isinstance(value, list)}
     memory = memory_of({**plain, **single})
     return Subject(

@@ -1,5 +1,5 @@
-// The part of the panel that shows: figures, a region that screen readers follow, and the source beside its stages.
-// It also gives the sliders of the panel what their own markup lacks: a name, and their value as it reads.
+// The display of the panel: figures, a region that screen readers follow, and the source next to its stages. It also
+// gives the sliders of the panel a name and their value in words, which their own markup lacks.
 
 const labelled = panel => {
   for (const slider of panel.querySelectorAll(".widget-slider")) {
@@ -34,7 +34,7 @@ function render({ model, el }) {
   const details = part("details", {}, part("summary", {}, "Source and stages"), source);
   el.append(status, asleep, figures, details);
 
-  const tell = (name, value) => { model.set(name, value); model.save_changes(); };
+  const set = (name, value) => { model.set(name, value); model.save_changes(); };
   const paint = () => {
     figures.innerHTML = model.get("figures");
     el.dataset.state = model.get("state");
@@ -44,7 +44,7 @@ function render({ model, el }) {
     if (model.get("state") !== "busy" && status.textContent !== model.get("status")) status.textContent = model.get("status");
   };
   const paintSource = () => {
-    const held = document.activeElement, top = source.querySelector(".kx-source")?.scrollTop ?? 0;
+    const focused = document.activeElement, top = source.querySelector(".kx-source")?.scrollTop ?? 0;
     source.innerHTML = model.get("source");
     const root = source.querySelector(".kx");
     if (!root) return;
@@ -53,14 +53,14 @@ function render({ model, el }) {
     if (stage) controls.showStage(stage);
     root.querySelector(".kx-source").scrollTop = top;
     if (line) controls.showLine(model.get("file"), line);
-    if (held && held !== document.activeElement && held.isConnected) held.focus({ preventScroll: true });
-    root.addEventListener("kx-line", event => { model.set("file", event.detail.file); tell("line", event.detail.line); });
-    root.addEventListener("kx-stage", event => tell("stage", event.detail));
+    if (focused && focused !== document.activeElement && focused.isConnected) focused.focus({ preventScroll: true });
+    root.addEventListener("kx-line", event => { model.set("file", event.detail.file); set("line", event.detail.line); });
+    root.addEventListener("kx-stage", event => set("stage", event.detail));
   };
   details.open = model.get("is_open");
-  details.addEventListener("toggle", () => { if (details.open !== model.get("is_open")) tell("is_open", details.open); });
-  const painted = "change:figures change:state change:jobs change:point change:status";
-  for (const name of painted.split(" ")) model.on(name, paint);
+  details.addEventListener("toggle", () => { if (details.open !== model.get("is_open")) set("is_open", details.open); });
+  const changes = ["figures", "state", "jobs", "point", "status"].map(name => `change:${name}`);
+  for (const change of changes) model.on(change, paint);
   model.on("change:source", paintSource);
   paint();
   paintSource();
@@ -69,7 +69,7 @@ function render({ model, el }) {
   return () => {
     cancelAnimationFrame(frame);
     observer?.disconnect();
-    for (const name of painted.split(" ")) model.off(name, paint);
+    for (const change of changes) model.off(change, paint);
     model.off("change:source", paintSource);
   };
 }

@@ -207,7 +207,7 @@ def picture_html(shown: PanelView) -> str:
 
 
 def _alert(evaluation: Evaluation) -> str:
-    """Return the message of a point that failed, or whose outputs differ."""
+    """Return the message of a failed point, or on the differences of its outputs."""
     where, error, message, place = escape(evaluation.point.text), evaluation.error, evaluation.row.reason, ""
     if not evaluation.has_failed:
         css = "kp-alert kp-differs" if evaluation.row.status is Status.DIFFERS else "kp-alert"
