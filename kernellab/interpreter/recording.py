@@ -268,7 +268,8 @@ class ValueRecorder:
         if handle is None or not self._is_asked(line):
             return
         position = self._position_of(value)
-        if position is not None and position >= frame.begun and self.values[position].name is None:
+        is_assigned = kind is ValueKind.ASSIGNMENT and position is not None and position >= frame.begun
+        if is_assigned and self.values[position].name is None:
             self.values[position] = replace(self.values[position], name=name)  # the load that was assigned
             frame.latest[name] = position
             return
