@@ -90,22 +90,16 @@ def effects_data(effects: Effects) -> dict[str, Any]:
         **selected_fields(effects, "reads", "writes", "atomics", "mutated"),
         "aliases": [sorted(group) for group in effects.aliases],
         "sites": [
-            {
-                **selected_fields(site, "argument", "kind", "operation"),
-                **selected_fields(site.location, "file", "line"),
-                **selected_fields(site, "masked", "conditional"),
-            }
-            for site in effects.sites
+            _with_place(site, ("argument", "kind", "operation"), ("masked", "conditional")) for site in effects.sites
         ],
-        "unknown": [
-            {
-                **selected_fields(unknown, "kind", "operation"),
-                **selected_fields(unknown.location, "file", "line"),
-                **selected_fields(unknown, "reason", "arguments"),
-            }
-            for unknown in effects.unknown
-        ],
+        "unknown": [_with_place(gap, ("kind", "operation"), ("reason", "arguments")) for gap in effects.unknown],
     }
+
+
+def _with_place(thing: Any, before: tuple[str, ...], after: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Return fields of an operation or effect, with the file and line of its location between them."""
+    place = selected_fields(thing.location, "file", "line")
+    return {**selected_fields(thing, *before), **place, **selected_fields(thing, *after)}
 
 
 def run_data(run: Run, reference: str | None = None) -> dict[str, Any]:
@@ -195,8 +189,7 @@ def graph_data(graph: Graph) -> dict[str, Any]:
     return {
         "operations": [
             {
-                **selected_fields(operation, "index", "name"),
-                **selected_fields(operation.location, "file", "line"),
+                **_with_place(operation, ("index", "name")),
                 "operands": " ".join(f"v{value}" for value in operation.operands),
                 "results": " ".join(f"v{value}" for value in operation.results),
                 "types": ", ".join(graph.values[value].type for value in operation.results),

@@ -132,6 +132,12 @@ def access_lines(effects: Effects, argument: str) -> Mapping[Access, tuple[int, 
     return {kind: tuple(sorted(lines[kind])) for kind in Access if kind in lines}
 
 
+def lines_by_argument(effects: Effects) -> dict[str, Mapping[Access, tuple[int, ...]]]:
+    """Return the `access_lines` of each argument, and of memory that is reached through one."""
+    names = dict.fromkeys((*effects.arguments, *(site.argument for site in effects.sites)))
+    return {name: access_lines(effects, name) for name in names}
+
+
 def summary(report: CellReport) -> list[dict[str, Any]]:
     """Return the facts of each kernel of a cell, as JSON has them.
 

@@ -102,28 +102,25 @@ def summary(benchmark: Benchmark) -> str:
     for row in sorted(timed, key=lambda row: row.time_ms or 0.0):
         if row.implementation == benchmark.implementations[0]:
             fastest.setdefault(tuple(pair for pair in row.point if pair[0] not in VARIANTS), row)
-    own = fastest.values()
-    shares = [row.share for row in own if row.share is not None]
+    shares = [row.share for row in fastest.values() if row.share is not None]
     best = f"; up to {max(shares):.0%} of peak" if shares else ""
-    speedups = [row.speedup for row in own if row.speedup is not None]
-    over = ""
+    speedups = [row.speedup for row in fastest.values() if row.speedup is not None]
     if speedups and benchmark.reference != benchmark.implementations[0]:
         bounds = dict.fromkeys((f"{min(speedups):.2f}", f"{max(speedups):.2f}"))
-        over = f"; speedup {' to '.join(bounds)} vs {benchmark.reference}"
-    return f"{what} in {benchmark.seconds:.1f} s{over}{best}"
+        best = f"; speedup {' to '.join(bounds)} vs {benchmark.reference}{best}"
+    return f"{what} in {benchmark.seconds:.1f} s{best}"
 
 
 def why(benchmark: Benchmark) -> list[str]:
     """Return why the fastest implementation of the last point is that: how close each gets to which ceiling."""
     timed = [row for row in benchmark.rows if row.time_ms is not None and row.share is not None]
-    if not timed:
+    rows = sorted((row for row in timed if row.point == timed[-1].point), key=lambda row: row.time_ms or 0.0)
+    if len(rows) < 2:
         return []
-    last = timed[-1].point
-    rows = sorted((row for row in timed if row.point == last), key=lambda row: row.time_ms or 0.0)
-    shares = [f"{row.implementation} {row.share:.0%}".replace("%", " %") for row in rows if row.share is not None]
+    shares = [f"{row.implementation} {row.share:.0%}".replace("%", " %") for row in rows]
     limit = "bandwidth" if rows[0].bound == "memory" else "TFLOP/s"
-    at = ", ".join(f"{name}={value_text(value)}" for name, value in last)
-    return [f"At {at}, share of peak {limit}: {', '.join(shares)}."] if len(rows) > 1 else []
+    at = ", ".join(f"{name}={value_text(value)}" for name, value in rows[0].point)
+    return [f"At {at}, share of peak {limit}: {', '.join(shares)}."]
 
 
 def ceilings_text(ceilings: Ceilings) -> str:

@@ -32,7 +32,7 @@ from kernellab.views.explorers import explorer_html
 from kernellab.views.graph import diagram_of
 from kernellab.views.graph.drawing import tree_text
 from kernellab.views.layouts import FEW_TILES
-from kernellab.views.report import KernelReport, access_lines, argument_reports
+from kernellab.views.report import KernelReport, argument_reports, lines_by_argument
 
 _CHANGED = ("argument", "shape", "after the run")
 
@@ -73,15 +73,15 @@ def _as_report(compiled: Compiled) -> KernelReport:
 def effects_card(effects: Effects) -> Card:
     """Return a row per argument that names memory, or holds addresses, and the unknown effects."""
     unknown = [f"unknown: {elements.unknown_words(effect)}" for effect in effects.unknown]
-    nothing = "not known" if effects.unknown else "untouched"
-    names = tuple(dict.fromkeys((*effects.arguments, *(site.argument for site in effects.sites))))
-    lines_of = {name: access_lines(effects, name) for name in names}
+    nothing, lines_of = "not known" if effects.unknown else "untouched", lines_by_argument(effects)
 
     def table() -> str:
-        done = {name: accesses(effects, name, lines) or dim(nothing) for name, lines in lines_of.items()}
-        return html_table(f'<tr><th scope="row">{escape(name)}</th><td>{cell}</td></tr>' for name, cell in done.items())
+        cells = {name: accesses(effects, name, lines) or dim(nothing) for name, lines in lines_of.items()}
+        return html_table(
+            f'<tr><th scope="row">{escape(name)}</th><td>{cell}</td></tr>' for name, cell in cells.items()
+        )
 
-    width = max(map(len, names), default=0) + 2
+    width = max(map(len, lines_of), default=0) + 2
     text = [name.ljust(width) + (elements.accesses_words(lines) or nothing) for name, lines in lines_of.items()]
     warnings = [Message(words, WARNING, in_text=False) for words in unknown]
     return Card([Section(None, [*warnings, Drawing(table), TextOnly([*text, *unknown])])])
@@ -114,6 +114,5 @@ def run_card(run: Run, reference: str | None = None) -> Card:
         Drawing(table.html),
         *card.printed_output(run),
     ]
-    return Card(
-        [Section(Heading(run.kernel, [card.ran_words(run), f"grid {elements.grid_words(run.grid)}"]), blocks, "  ")]
-    )
+    heading = Heading(run.kernel, [card.ran_words(run), f"grid {elements.grid_words(run.grid)}"])
+    return Card([Section(heading, blocks, "  ")])

@@ -35,7 +35,7 @@ from kernellab.views.figures.canvas import (
     write_beside,
 )
 from kernellab.views.palette import ATOMIC, BAD, GOOD, READ, WARNING, WRITE, Theme
-from kernellab.views.report import access_lines
+from kernellab.views.report import lines_by_argument
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,12 +49,12 @@ _ACCESS_COLOURS = {Access.READ: READ, Access.WRITE: WRITE, Access.ATOMIC: ATOMIC
 def effects_figure(effects: Effects, *, dark: bool = False) -> Figure:
     """Draw a table: a row per argument, with the source lines that read it, write it or update it atomically."""
     theme = theme_of(dark)
-    names = list(dict.fromkeys((*effects.arguments, *(site.argument for site in effects.sites))))
+    lines_of = lines_by_argument(effects)
     unknown = [shorten(f"unknown: {unknown_words(effect)}", LINE_CHARACTERS) for effect in effects.unknown]
-    if not names:
+    if not lines_of:
         return sentences_figure("Memory effects", unknown or ["The kernel accesses no memory."], theme)
-    figure, axes = single_axes(8.0, 0.75 + BAR_INCHES * (len(names) + 1) + LINE_INCHES * len(unknown), theme)
-    _draw_cells(axes, {name: access_lines(effects, name) for name in names}, theme, is_known=not unknown)
+    figure, axes = single_axes(8.0, 0.75 + BAR_INCHES * (len(lines_of) + 1) + LINE_INCHES * len(unknown), theme)
+    _draw_cells(axes, lines_of, theme, is_known=not unknown)
     label(axes, theme, title="Memory effects: arguments by source line")
     write_below(figure, unknown, theme.failed)
     return figure
