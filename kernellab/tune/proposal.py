@@ -210,12 +210,21 @@ class Proposal:
             return _configs_of_roles(configs, [("XBLOCK", programs[0])])
         if kind is KernelKind.PRODUCT and self._blocks:
             return self._products()
-        if kind is KernelKind.ATTENTION and len(programs) == len(loops) == 1:
-            space = workloads.attention(
-                _extent(programs[0]), _extent(loops[0]), self._width, target=self.target, element_bytes=self._dot_bytes
-            )
-            return _configs_of_roles(space, [("BLOCK_M", programs[0]), ("BLOCK_N", loops[0])])
+        if kind is KernelKind.ATTENTION:
+            return self._attentions(programs, loops)
         return []
+
+    def _attentions(self, programs: Sequence[Role], loops: Sequence[Role]) -> list[Config]:
+        """Return the configs of attentions; with a fixed grid, queries come in blocks of the launched size."""
+        rows = programs or [role for role in self.roles if role.reason == FIXED_GRID]
+        if not len(rows) == len(loops) == 1:
+            return []
+        space: Iterable[Config] = workloads.attention(
+            _extent(rows[0]), _extent(loops[0]), self._width, target=self.target, element_bytes=self._dot_bytes
+        )
+        if not programs:
+            space = [config for config in space if config.values["BLOCK_M"] == rows[0].value]
+        return _configs_of_roles(space, [*(("BLOCK_M", role) for role in programs), ("BLOCK_N", loops[0])])
 
     def _products(self) -> list[Config]:
         """Return the configs of products: a dimension whose block is fixed has the launched value."""

@@ -121,6 +121,15 @@ def test_a_fixed_grid_keeps_the_blocks_and_says_so(lab: kernellab.Lab) -> None:
     assert f"The grid is fixed: pass a function of meta to vary BLOCK, such as {example}." in space.notes
 
 
+def test_a_fixed_grid_of_an_attention_leaves_the_blocks_of_its_loop_to_vary(lab: kernellab.Lab) -> None:
+    case = proposed_cases()["attention"]
+    grid = case.grid({**case.arguments, **case.meta})
+    space = propose(lab, case.kernel, grid, **case.arguments, **case.meta)
+    assert {config.values["BLOCK_K"] for config in space.configs} > {16, 32}
+    assert all("BLOCK_Q" not in config.values for config in space.configs)
+    assert any("The grid is fixed: pass a function of meta to vary BLOCK_Q" in note for note in space.notes)
+
+
 def test_a_grid_function_that_ignores_the_block_keeps_it(lab: kernellab.Lab) -> None:
     assert role(propose(lab, scale, lambda meta: (4,), X, OUT, N, 256, False), "BLOCK").kind is RoleKind.FIXED
 
