@@ -12,7 +12,7 @@ from kernellab.errors import KernellabError, UsageError, value_message
 from kernellab.inside.values import Values
 from kernellab.launch.arguments import values_of
 from kernellab.launch.calls import UserCall, require_launchable
-from kernellab.launch.recorded_values import Program, RecordedValue, RecordRequest
+from kernellab.launch.recorded_values import NonFiniteEvent, Program, RecordedValue, RecordRequest
 from kernellab.launch.run import run_on_cpu
 from kernellab.registry import Session
 from kernellab.source import Closure
@@ -46,7 +46,7 @@ def record_launch(session: Session, launch: KernelLaunch, request: RecordRequest
         LaunchError: the interpreter cannot run the kernel, or not on these arguments.
         WorkerTimeout, WorkerDied: the programs took too long, or ended the worker.
     """
-    recorded: list[tuple[RecordedValue, ...]] = []
+    recorded: list[tuple[tuple[RecordedValue, ...], tuple[NonFiniteEvent, ...]]] = []
     interpret = partial(
         session.runtime.interpret,
         launch.function,
@@ -54,7 +54,7 @@ def record_launch(session: Session, launch: KernelLaunch, request: RecordRequest
         timeout_s=timeout_s,
         warps=launch.options.get("num_warps"),
         record=request,
-        on_values=recorded.append,
+        on_values=lambda values, events: recorded.append((values, events)),
     )
     failure: str | None = None
     notes: tuple[str, ...] = ()
@@ -65,17 +65,19 @@ def record_launch(session: Session, launch: KernelLaunch, request: RecordRequest
             raise
         failure = exc.message
     kernel, *helpers = closure_texts(launch.job.closure)
+    values, events = recorded[-1]
     return Values(
         launch.job.closure.name,
         launch.grid,
         request.programs,
         *kernel,
-        recorded[-1],
+        values,
         "interpreter",
         values_of(launch.arguments),
         tuple(helpers),
         notes,
         failure,
+        events,
     )
 
 

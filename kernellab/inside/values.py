@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kernellab.compile.argument_values import ArgumentValue
 from kernellab.display import Drawable
 from kernellab.errors import UsageError, choice_message
-from kernellab.launch.recorded_values import Program, RecordedValue
+from kernellab.launch.recorded_values import NonFiniteEvent, Program, RecordedValue
 from kernellab.workers.forks_and_interrupts import import_uninterrupted
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ class Values(Drawable):
     helpers: tuple[tuple[str, int, str], ...] = ()
     notes: tuple[str, ...] = ()
     failure: str | None = None
+    events: tuple[NonFiniteEvent, ...] = field(default=(), repr=False)
 
     def __repr__(self) -> str:
         lines = len({value.line for value in self.values})

@@ -20,6 +20,8 @@ from kernellab.interpreter.hazards import TAG_SHIFT, MemoryRegion
 from kernellab.interpreter.memory import CheckedMemory
 from kernellab.interpreter.values import Array, Handle, plain
 from kernellab.launch.recorded_values import (
+    NonFinite,
+    NonFiniteEvent,
     Program,
     RecordedValue,
     RecordRequest,
@@ -32,6 +34,7 @@ from kernellab.source.sites import Site, SiteKind, statements_with_sites
 _BYTES_WHEN_FULL = 4096
 _MOST_VALUES = 1 << 18
 _MOST_POSITIONS = 1 << 9
+_MOST_EVENTS = 1 << 10
 
 
 @dataclass(slots=True)
@@ -144,6 +147,7 @@ class ValueRecorder:
         self.values: list[RecordedValue] = []
         self.sampled = 0
         self.left_out = 0
+        self.events: dict[tuple[object, ...], NonFiniteEvent] = {}
         self._memory = memory
         self._recorded = recorded
         self._bytes = 0
@@ -249,6 +253,18 @@ class ValueRecorder:
         where = elements.reshape(()) if recorded.shape == () else _thin(elements, recorded.steps)
         recorded = replace(recorded, argument=argument, elements=where)
         self._append(recorded, value if kind is ValueKind.LOAD else None)
+
+    def add_event(self, kind: NonFinite, operation: str, operands: tuple[float, ...], dtype: str, lanes: int) -> None:
+        """Record the first NaN or infinity of an operation in the running line and iteration."""
+        place = current_line()
+        if not self._frames or place is None:
+            return
+        iteration = self._frames[-1].iteration
+        key = (kind, operation, place, self.program)
+        if key not in self.events and len(self.events) < _MOST_EVENTS:
+            self.events[key] = NonFiniteEvent(
+                kind, place[1], iteration, self.program, operation, operands, dtype, lanes, len(self.values)
+            )
 
     def _is_asked(self, line: int) -> bool:
         return self.request.lines is None or line in self.request.lines

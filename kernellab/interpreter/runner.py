@@ -37,7 +37,7 @@ from kernellab.launch.arguments import (
     tensors_of,
 )
 from kernellab.launch.memory import tensors_at
-from kernellab.launch.recorded_values import RecordedValue, RecordRequest
+from kernellab.launch.recorded_values import NonFiniteEvent, RecordedValue, RecordRequest
 from kernellab.launch.run import ElementAccesses, Finding, InterpretJob, Run, RunOutcome, Watch
 from kernellab.source import Binding, Closure
 from kernellab.target import multiprocessors
@@ -303,7 +303,7 @@ class Interpreter:
         watch: Watch | None = None,
         on_accesses: Callable[[ElementAccesses], None] | None = None,
         record: RecordRequest | None = None,
-        on_values: Callable[[tuple[RecordedValue, ...]], None] | None = None,
+        on_values: Callable[[tuple[RecordedValue, ...], tuple[NonFiniteEvent, ...]], None] | None = None,
     ) -> Run:
         """Run a launch of a jit function on CPU tensors.
 
@@ -340,7 +340,7 @@ class Interpreter:
                 break
             values |= stray_tensors
         if on_values is not None:
-            on_values(tuple(_relabel_value(value, closure) for value in outcome.values))
+            on_values(tuple(_relabel_value(value, closure) for value in outcome.values), outcome.events)
         if outcome.failure is not None:
             raise _relabel_failure(outcome, outcome.failure, closure).exception()
         if on_accesses is not None and outcome.accesses is not None:

@@ -43,6 +43,7 @@ from kernellab.interpreter.language import annotation_of, checked_builder, is_co
 from kernellab.interpreter.memory import AccessRecorder, CheckedMemory
 from kernellab.interpreter.recording import RecordingSites, ValueRecorder
 from kernellab.interpreter.values import Handle, numpy_dtype, plain
+from kernellab.interpreter.watching import unwatch_operations, watch_operations
 from kernellab.launch.arguments import (
     ArgumentSpec,
     DescriptorSpec,
@@ -110,6 +111,7 @@ def interpret(job: InterpretJob, progress: Progress | None) -> RunOutcome:
         builder.memory = memory
         if job.record is not None and sites is not None:
             builder.recorder = ValueRecorder(job.record, sites, memory)
+            watch_operations(builder, builder.recorder)
         builder.set_grid_dim(*launch.grid)
         builder.grid_idx = (0, 0, 0)
         started = time.perf_counter()
@@ -123,6 +125,7 @@ def interpret(job: InterpretJob, progress: Progress | None) -> RunOutcome:
         finally:
             _set_alarm(0)
             recorder, builder.recorder = builder.recorder, None
+            unwatch_operations(builder)
             del builder.memory
         seconds = time.perf_counter() - started
     return RunOutcome(
@@ -138,6 +141,7 @@ def interpret(job: InterpretJob, progress: Progress | None) -> RunOutcome:
         strays=tuple(sorted(memory.strays)),
         accesses=None if memory.watcher is None else memory.watcher.accesses(memory.regions.values()),
         values=() if recorder is None else tuple(recorder.values),
+        events=() if recorder is None else tuple(recorder.events.values()),
     )
 
 

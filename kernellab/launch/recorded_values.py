@@ -110,6 +110,32 @@ class RecordedValue:
         return self.whole if self.whole is not None else summary_of(self.data, self.mask)
 
 
+class NonFinite(StrEnum):
+    """A float that is no number."""
+
+    NAN = "NaN"
+    INF = "inf"
+
+
+@dataclass(frozen=True, slots=True)
+class NonFiniteEvent:
+    """The first lane in which an operation of a line made a NaN or an infinity from operands without one.
+
+    ``operation`` is the name of the interpreter's operation (``exp``, ``fsub``), ``operands`` its operands in that lane
+    and ``dtype`` the type of the result; ``lanes`` counts the lanes, ``after`` the values that were recorded before it.
+    """
+
+    kind: NonFinite
+    line: int
+    iteration: tuple[int, ...]
+    program: Program
+    operation: str
+    operands: tuple[float, ...]
+    dtype: str
+    lanes: int
+    after: int
+
+
 def summary_of(data: NDArray[Any], mask: NDArray[np.bool_] | None = None) -> Summary:
     """The figures of a tile, of its active lanes."""
     import numpy as np

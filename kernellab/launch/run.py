@@ -20,7 +20,7 @@ from kernellab.launch.arguments import Launch, bypass_modes, memory_of
 from kernellab.launch.calls import Grid3
 from kernellab.launch.memory import Copier, Copies, device_of, size_bytes, with_reached
 from kernellab.launch.poison import bits_of
-from kernellab.launch.recorded_values import RecordedValue, RecordRequest
+from kernellab.launch.recorded_values import NonFiniteEvent, RecordedValue, RecordRequest
 from kernellab.source import Binding, Closure
 from kernellab.target import MULTIPROCESSORS
 from kernellab.workers.worker import Failure
@@ -147,6 +147,7 @@ class RunOutcome:
     accesses: ElementAccesses | None = None
     needs_whole_storages: bool = False
     values: tuple[RecordedValue, ...] = ()
+    events: tuple[NonFiniteEvent, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from kernellab.checking.comparison import Check
 from kernellab.checking.reference import check_in, reference_of
 from kernellab.compile.types import Compiled
 from kernellab.errors import CannotRun, CompileError, KernellabError, Place, RunError, UsageError, WorkerError
+from kernellab.inside.births import explain_births
 from kernellab.inside.values import Values
 from kernellab.lab import Lab
 from kernellab.launch.arguments import memory_of, values_of
@@ -151,7 +152,11 @@ async def run_cell_async(
             checks = options.checks if options.run else ()
             check_outcomes = check_launches(checks, recorder, lab.launches, namespace)
         reports = [
-            replace(_kernel_report(lab, record, version, check_outcomes.of(record)), prediction=predictions.of(record))
+            replace(
+                _kernel_report(lab, record, version, check_outcomes.of(record)),
+                prediction=predictions.of(record),
+                birth=_birth_in(lab, record),
+            )
             for record, version in _store_launches(cell, recorder, check_outcomes)
         ]
         if options.tune:
@@ -222,6 +227,14 @@ def _values_of(lab: Lab, recorder: Recorder, record: LaunchRecord) -> Values:
     require_kept(record, recorder, record.last, updated_by(record), "--values")
     with recorder.undo.before(record.last):
         return lab.values(record.kernel, record.grid, **_keywords_of(record))
+
+
+def _birth_in(lab: Lab, record: LaunchRecord) -> str | None:
+    """Where the first NaN or infinity of an output of a launch on the CPU arose, if no input has one."""
+    if record.run is None or record.run.where != "interpreter" or record.grid is None:
+        return None
+    with lab.launches.recording():  # the second look is no launch of the cell's
+        return explain_births(lab.session(), record)
 
 
 def _keywords_of(record: LaunchRecord) -> dict[str, Any]:

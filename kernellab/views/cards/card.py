@@ -103,6 +103,8 @@ def _alerts(report: KernelReport) -> Iterator[tuple[str, str]]:
         yield "kl-alert", cannot_run
     for finding in report.run.findings if report.run else ():
         yield finding_alert(finding)
+    if report.birth is not None:
+        yield "kl-note kl-warn", report.birth
     for effect in report.compiled.effects.unknown:
         yield "kl-note kl-warn", f"unknown: {elements.unknown_words(effect)}"
     for equal, words in check_words(report.checks, _store_lines(report)):
