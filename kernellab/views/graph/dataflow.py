@@ -40,12 +40,11 @@ def inflows(graph: Graph) -> Mapping[int, tuple[Inflow, ...]]:
     return {target: tuple(sources) for target, sources in incoming.items()}
 
 
+IsEnd = Callable[[int], bool]
+
+
 def origins(
-    graph: Graph,
-    joins: Mapping[int, tuple[Inflow, ...]],
-    consumer: Operation | Value,
-    value: int,
-    is_end: Callable[[int], bool],
+    graph: Graph, joins: Mapping[int, tuple[Inflow, ...]], consumer: Operation | Value, value: int, is_end: IsEnd
 ) -> tuple[Inflow, ...]:
     """Follow joins back from a value to those that ``is_end`` accepts or that are not joins.
 
@@ -85,14 +84,12 @@ def controlled_operations(graph: Graph, operation: Operation) -> Iterator[Operat
 
     A ``for`` is left out: its variable already leads into its block.
     """
+    if operation.name in FOLDED or operation.name == "scf.for":
+        return
     if operation.name in BRANCHES:
         blocks = [graph.blocks[block] for block in operation.successors]
-    elif operation.name == "scf.while":
-        blocks = graph.bodies(operation)[1:]
-    elif operation.name in FOLDED or operation.name == "scf.for":
-        blocks = []
     else:
-        blocks = graph.bodies(operation)
+        blocks = graph.bodies(operation)[operation.name == "scf.while" :]  # the condition of a while runs anyway
     for block in blocks:
         operations = (graph.operations[index] for index in block.operations)
         yield from islice((inner for inner in operations if inner.name not in (*YIELDS, "arith.constant")), 1)

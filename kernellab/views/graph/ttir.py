@@ -15,6 +15,7 @@ from kernellab.views.graph.dataflow import (
     FOLDED,
     YIELDS,
     Inflow,
+    IsEnd,
     MemoryTouch,
     SourceText,
     constants,
@@ -72,25 +73,8 @@ class _TtirView:
         self.constants = constants(graph)
         self.joins = inflows(graph)
 
-    def diagram(
-        self,
-        title: str,
-        nodes: Iterable[Node],
-        edges: Iterable[Edge],
-        clusters: Iterable[RegionFrame],
-        order: Iterable[tuple[str, str]] = (),
-    ) -> Diagram:
-        """Return the picture: arguments on top of ``nodes``, without scalars that lead nowhere and empty frames."""
-        graph, arrows = self.graph, merged_edges(edges)
-        touched = {end for edge in arrows for end in (edge.tail, edge.head)}
-        shown = tuple(
-            node for node in (*self._arguments(), *nodes) if node.kind is not BoxKind.SCALAR or node.id in touched
-        )
-        helpers = (function for function in graph.functions if not function.is_kernel)
-        frames = (RegionFrame(f"r{helper.region}", f"helper {plain_name(helper.name)}") for helper in helpers)
-        return Diagram(title, shown, arrows, occupied_clusters((*frames, *clusters), shown), tuple(order))
-
-    def _arguments(self) -> Iterator[Node]:
+    def arguments(self) -> Iterator[Node]:
+        """Yield a box per argument of the kernel and of its helpers."""
         for function in self.graph.functions:
             cluster = None if function.is_kernel else f"r{function.region}"
             for value, name in zip(function.arguments, function.parameters, strict=False):
@@ -106,12 +90,7 @@ class _TtirView:
                     yield from self._inside(*self.graph.operations[index].regions)
 
     def _into(
-        self,
-        head: str,
-        consumer: Operation | Value,
-        flow: Inflow,
-        is_end: Callable[[int], bool],
-        box_of: Callable[[int], str],
+        self, head: str, consumer: Operation | Value, flow: Inflow, is_end: IsEnd, box_of: Callable[[int], str]
     ) -> Iterator[Edge]:
         """Yield the arrows of one value into a box; ``box_of`` names the box of an origin that is not a constant."""
         for origin in origins(self.graph, self.joins, consumer, flow.value, is_end):
@@ -231,8 +210,18 @@ class OperationView(_TtirView):
 
 def operation_diagram(graph: Graph, effects: Effects | None, source: SourceText) -> Diagram:
     """Return the picture of every operation. ``source`` gives the text of lines, for the tooltips."""
-    view = OperationView(graph, effects, source)
-    return view.diagram(f"Operations of {graph.kernel.name}", view.nodes(), view.edges(), view.clusters())
+    return _diagram(OperationView(graph, effects, source), f"Operations of {graph.kernel.name}")
+
+
+def _diagram(view: OperationView | SourceView, title: str, order: Iterable[tuple[str, str]] = ()) -> Diagram:
+    """Return the picture of a view, without scalars that lead nowhere and empty frames."""
+    arrows = merged_edges(view.edges())
+    touched = {end for edge in arrows for end in (edge.tail, edge.head)}
+    nodes = (*view.arguments(), *view.nodes())
+    shown = tuple(node for node in nodes if node.kind is not BoxKind.SCALAR or node.id in touched)
+    helpers = (function for function in view.graph.functions if not function.is_kernel)
+    frames = (RegionFrame(f"r{helper.region}", f"helper {plain_name(helper.name)}") for helper in helpers)
+    return Diagram(title, shown, arrows, occupied_clusters((*frames, *view.clusters()), shown), tuple(order))
 
 
 def _line(operation: Operation) -> tuple[str | None, int | None]:
@@ -410,5 +399,4 @@ class SourceView(_TtirView):
 def source_diagram(graph: Graph, effects: Effects | None, source: SourceText) -> Diagram:
     """Return the picture by source line. ``source`` gives the text of lines."""
     view = SourceView(graph, effects, source)
-    title = f"Dataflow of {graph.kernel.name} by source line"
-    return view.diagram(title, view.nodes(), view.edges(), view.clusters(), view.order())
+    return _diagram(view, f"Dataflow of {graph.kernel.name} by source line", view.order())
