@@ -57,7 +57,7 @@ def operation_text(event: NonFiniteEvent) -> str:
         return numbers[0]
     if event.operation == "fma" and len(numbers) == 3:
         return f"{numbers[0]} * {numbers[1]} + {numbers[2]}"
-    return f"{event.operation}({', '.join(numbers)})" if numbers else f"the {event.operation}"
+    return f"{event.operation}({', '.join(numbers)})" if numbers else f"a {event.operation}"
 
 
 def births_in(values: Values) -> tuple[Birth, ...]:

@@ -14,6 +14,7 @@ from kernellab.launch.recorded_values import NonFinite
 
 _KINDS: tuple[tuple[NonFinite, Callable[[Array], Array]], ...] = ((NonFinite.NAN, np.isnan), (NonFinite.INF, np.isinf))
 _MOST_OPERANDS = 3
+_OF_MATRICES = frozenset({"dot", "dot_scaled"})
 
 
 def watch_operations(builder: Any, recorder: ValueRecorder) -> None:
@@ -55,7 +56,7 @@ def _report(name: str, operands: list[Handle], result: Handle, recorder: ValueRe
         if lanes.any():
             first = np.unravel_index(int(lanes.argmax()), lanes.shape)
             numbers = tuple(_lane(operand.data, lanes.shape, first) for operand in operands[:_MOST_OPERANDS])
-            is_elementwise = all(number is not None for number in numbers)
+            is_elementwise = name not in _OF_MATRICES and all(number is not None for number in numbers)
             shown = tuple(number for number in numbers if number is not None) if is_elementwise else ()
             recorder.add_event(kind, name, shown, result.dtype.scalar.name, int(lanes.sum()))
 

@@ -231,7 +231,11 @@ def _flat() -> dict[str, Any]:
     return {"x": torch.ones(32), "out": torch.zeros(32), "n": 8, "B": 8}
 
 
-def _square(half: bool = True) -> dict[str, Any]:
+def _large() -> dict[str, Any]:
+    return {**_flat(), "x": torch.full((32,), 100.0), "out": torch.zeros(4).half()}
+
+
+def _square() -> dict[str, Any]:
     return {"x": torch.ones(16, 16), "out": torch.zeros(16, 16).half(), "B": 16}
 
 
@@ -243,7 +247,7 @@ PLANTED = (
     PlantedNan(root_of_negative, _elements(), "sqrt(-70) is NaN"),
     PlantedNan(variance_below_zero, _flat, "rsqrt(-1) is NaN"),
     PlantedNan(softmax_without_maximum, _rows(), "inf / inf is NaN"),
-    PlantedNan(empty_row, _flat, "-inf - -inf is NaN", (5,)),
+    PlantedNan(empty_row, lambda: {**_flat(), "n": 6}, "-inf - -inf is NaN"),
     PlantedNan(product_overflows, _elements(half=True), "is inf in fp16"),
     PlantedNan(running_product, _rows(n=40), "is inf in fp32"),
     PlantedNan(inf_times_zero, _rows(), "inf * 0 is NaN"),
@@ -254,8 +258,6 @@ PLANTED = (
     PlantedNan(online_maximum, _rows(), "-inf - -inf is NaN"),
     PlantedNan(stored_directly, _elements(), "exp(240) is inf"),
     PlantedNan(in_a_branch, _rows(), "log("),
-    PlantedNan(product_of_matrices, _square, "product", (1,)),
-    PlantedNan(
-        sum_overflows, lambda: {**_flat(), "x": torch.full((32,), 100.0), "out": torch.zeros(4).half()}, "total"
-    ),
+    PlantedNan(product_of_matrices, _square, "a dot is inf in fp16", (1,)),
+    PlantedNan(sum_overflows, _large, "total is the first value with inf"),
 )
