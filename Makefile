@@ -31,7 +31,7 @@ WITHOUT_TRITON := benchmark benchmarks browser cli docs explore notebooks pytest
   test_import.py test_layers.py test_optional_packages.py test_package.py test_settings.py test_target.py \
   tune/dispatch/test_extents.py tune/dispatch/test_over.py tune/dispatch/test_rule.py tune/test_agreement.py \
   tune/test_agreement_on_gpu.py tune/test_cluster_tuning.py tune/test_compile_order.py tune/test_device_pool.py \
-  tune/test_finals.py tune/test_grids.py tune/test_many.py tune/test_remote.py tune/test_result.py \
+  tune/test_finals.py tune/test_many.py tune/test_remote.py tune/test_result.py \
   tune/test_search.py tune/test_tuner.py views/test_benchmark.py views/test_card.py views/test_check_picture.py \
   views/test_diff.py views/test_dispatch.py views/test_folding.py views/test_graph_widget.py \
   views/test_in_browser.py views/test_live.py views/test_panel.py views/test_plots.py views/test_profile.py \

@@ -138,7 +138,7 @@ CHAPTERS = (
         "workloads",
         "Configs and grids",
         "What is worth trying, by kind of kernel.",
-        ("kernellab.tune.workloads", "kernellab.tune.grids", "kernellab.launch.calls"),
+        ("kernellab.tune.workloads", "kernellab.launch.calls"),
     ),
     Chapter(
         "kept",

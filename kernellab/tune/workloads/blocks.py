@@ -56,14 +56,14 @@ def _has_scores(value: object) -> bool:
     return isinstance(value, list | tuple) and all(map(is_number, value)) and min(value, default=0) >= 0
 
 
-COUNT = CallRule("an integer from 0 on", _is_count)
+_COUNT = CallRule("an integer from 0 on", _is_count)
 _EXTENT = CallRule("a number of elements from 0 on, or a range with members from 0 on", _is_extent)
 _POSITIVE = CallRule("a positive integer", is_positive)
 _RULES = {
     **dict.fromkeys(("xnumel", "ynumel", "m", "n", "k", "queries", "keys"), _EXTENT),
     **dict.fromkeys(("num_warps", "num_stages", "split_rows", "multiprocessors", "element_bytes", "least"), _POSITIVE),
     **dict.fromkeys(("rows", "reduced", "width"), _POSITIVE),
-    **dict.fromkeys(("loads", "reductions", "size_arguments", "min_per_thread"), COUNT),
+    **dict.fromkeys(("loads", "reductions", "size_arguments", "min_per_thread"), _COUNT),
     "rnumel": CallRule(f"{_EXTENT.expected}, or a tuple of two such", _is_reduced),
     "scores": CallRule("numbers from 0 on, one for each extent", _has_scores),
     "values": CallRule("a dict of values by name", lambda value: isinstance(value, Mapping)),
@@ -71,21 +71,17 @@ _RULES = {
 
 
 def generator(**own: CallRule) -> Callable[[_Function], _Function]:
-    """Return a decorator for public generators of configs and grids: it checks their arguments.
+    """Return a decorator for public generators of configs: it checks their arguments.
 
     ``own`` has rules for parameters with another meaning than elsewhere. A generator raises `UsageError` for a wrong
     call.
     """
-    return lambda make: verb(make, f"{make.__module__.split('.')[2]}.{make.__name__}", {**_RULES, **own})
+    return lambda make: verb(make, f"workloads.{make.__name__}", {**_RULES, **own})
 
 
-def list_of(kind: type, expected: str, *, least: int = 0) -> CallRule:
-    """Return the rule for a list or tuple of instances of a class, ``least`` of them or more."""
-
-    def allows(value: Any) -> bool:
-        return isinstance(value, list | tuple) and len(value) >= least and all(isinstance(v, kind) for v in value)
-
-    return CallRule(expected, allows)
+def list_of(kind: type, expected: str) -> CallRule:
+    """Return the rule for a list or tuple of instances of a class."""
+    return CallRule(expected, lambda value: isinstance(value, list | tuple) and all(isinstance(v, kind) for v in value))
 
 
 @dataclass(frozen=True, slots=True)
