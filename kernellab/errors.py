@@ -32,6 +32,7 @@ import sys
 import textwrap
 import warnings
 from dataclasses import dataclass
+from difflib import get_close_matches
 from types import FrameType
 from typing import Any
 
@@ -207,8 +208,10 @@ def three_digits(number: float) -> str:
 
 
 def choice_message(parameter: str, got: object, choices: tuple[str, ...], *, owner: str = "") -> str:
-    """Return the uniform message for a value that is not among its choices."""
-    return value_message(parameter, got, f"one of {', '.join(choices)}", owner=owner)
+    """Return the uniform message for a value that is not among its choices; it suggests one that is spelled alike."""
+    message = value_message(parameter, got, f"one of {', '.join(choices)}", owner=owner)
+    close = get_close_matches(got.lower(), choices, 1, 0.75) if isinstance(got, str) else []
+    return f"{message.removesuffix('.')}; did you mean {close[0]}?" if close else message
 
 
 def value_message(parameter: str, got: object, expected: str, *, owner: str = "") -> str:

@@ -84,3 +84,5 @@ def test_an_unknown_name_reads_as_a_sentence_though_it_is_a_key_error() -> None:
 
 def test_a_bad_choice_has_one_form() -> None:
     assert choice_message("--show", "asm", ("ptx", "sass")) == "--show is 'asm'; expected one of ptx, sass."
+    misspelt = choice_message("device", "H1000", ("h100", "h200"))
+    assert misspelt == "device is 'H1000'; expected one of h100, h200; did you mean h100?"
