@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -273,6 +274,9 @@ def test_without_a_gpu_the_ratio_of_two_versions_is_predicted_and_said_to_be(lab
     words = timing_words(comparison)
     assert words.startswith("Not timed: there is no GPU. Predicted for L4: copy@2 takes ")
     assert words in comparison_card(comparison).text().replace("\n", " ")
+    right = replace(predicted.right, time_ms=predicted.left.time_ms * 1.2345)
+    nearly = replace(comparison, predicted=replace(predicted, right=right))
+    assert "copy@2 takes 1.2x the time of copy@1" in timing_words(nearly)
     assert comparison_data(comparison)["predicted"]["left"]["device"] == "L4"
     assert [row["predicted_ms"] for row in comparison_rows(comparison)] == [
         predicted.left.time_ms,

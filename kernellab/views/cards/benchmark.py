@@ -205,7 +205,8 @@ def _predicted_words(comparison: Comparison) -> str:
     if predicted is None:
         return ""
     left, right = predicted.left, predicted.right
-    factor = f"{two} takes {predicted.ratio:.3g}x the time of {one}"
+    ratio = f"{predicted.ratio:,.0f}" if predicted.ratio >= 9.95 else f"{predicted.ratio:.2g}"
+    factor = f"{two} takes {ratio}x the time of {one}"
     times = " vs ".join(predicted_words(side.time_ms, side.low_ms, side.high_ms) for side in (right, left))
     overlap = "; the intervals overlap" if predicted.may_tie else ""
     return f" Predicted for {left.device}: {factor}, {times}{overlap}."
