@@ -62,3 +62,179 @@ def kl_mark(row, since, part, next_part: tl.constexpr):
     now = kl_cycles()
     tl.atomic_add(row + part, now - since, sem="relaxed")
     return now, tl.full((), next_part, tl.int32)
+
+
+def kl_dtype_code(dtype):
+    """The number of a type in `DTYPES`; of a pointer, that of its elements and `POINTER` more."""
+    is_pointer = dtype.is_ptr()
+    names = KL_DTYPES  # Triton refuses a method of a global
+    return names.index((dtype.element_ty if is_pointer else dtype).name) + (KL_POINTER if is_pointer else 0)
+
+
+def kl_is_truth(value):
+    """Whether a number is True or False."""
+    return isinstance(value, bool)
+
+
+def kl_stored_bytes(dtype):
+    """The bytes of an element as it is stored: addresses as int64, truth values as int8."""
+    return 8 if dtype.is_ptr() else max(8, dtype.primitive_bitwidth) // 8
+
+
+def kl_open(log, slots: tl.constexpr, region_words: tl.constexpr):
+    """The region of this program in a log; that of all programs that are not recorded is the last."""
+    places = tl.arange(0, slots)
+    here = tl.load(log + places) == kl_program()
+    place = tl.min(tl.where(here, places, slots), axis=0)
+    return log + slots + place.to(tl.int64) * region_words
+
+
+def kl_reserve(region, words: tl.constexpr):
+    """The place of the next entry of a region, from its begin; -1 where the program is not recorded, or it is full.
+
+    A region begins with its length so far, whether it is recorded, and its capacity.
+    """
+    place = tl.full((), -1, tl.int64)
+    if tl.load(region + 1) != 0:
+        at = tl.atomic_add(region, words, sem="relaxed")
+        place = tl.where(at + words <= tl.load(region + 2), at, place)
+    return place
+
+
+def kl_note(region, site: tl.constexpr, part: tl.constexpr = 0):
+    """Add an entry without a value."""
+    place = kl_reserve(region, 8)
+    if place >= 0:
+        tl.store(region + place, site)
+        tl.store(region + place + 1, part)
+        tl.store(region + place + 2, -1)
+
+
+def kl_enter(region, site: tl.constexpr, call: tl.constexpr):
+    """Add the entry of a call."""
+    kl_note(region, site, call)
+
+
+def kl_put(region, value, site: tl.constexpr, part: tl.constexpr):
+    """Add an entry with a tensor: site, part, type, rank, shape, then its elements in their order."""
+    words: tl.constexpr = 8 + (value.numel * kl_stored_bytes(value.dtype) + 7) // 8
+    place = kl_reserve(region, words)
+    if place >= 0:
+        head = region + place
+        tl.store(head, site)
+        tl.store(head + 1, part)
+        tl.store(head + 2, kl_dtype_code(value.dtype))
+        if value.type.is_block():
+            tl.store(head + 3, len(value.shape))
+            for axis in tl.static_range(len(value.shape)):
+                tl.store(head + 4 + axis, value.shape[axis])
+            kl_store_elements(head + 8, tl.reshape(value, [value.numel]), tl.arange(0, value.numel))
+        else:
+            tl.store(head + 3, 0)
+            kl_store_elements(head + 8, value, 0)
+
+
+def kl_store_elements(to, value, offsets):
+    """Store elements in a row as they are; addresses as int64, truth values as int8."""
+    if value.dtype.is_ptr():
+        tl.store(to + offsets, value.to(tl.int64))
+    elif value.dtype.is_int1():
+        tl.store(to.to(tl.pointer_type(tl.int8), bitcast=True) + offsets, value.to(tl.int8))
+    else:
+        tl.store(to.to(tl.pointer_type(value.dtype), bitcast=True) + offsets, value)
+
+
+def kl_keep_one(region, value, site: tl.constexpr, part: tl.constexpr):
+    """Add an entry with a tensor or a number; other values, such as types and descriptors, are left out."""
+    if isinstance(value, tl.tensor):
+        kl_put(region, value, site, part)
+    elif isinstance(value, int):
+        kl_put(region, tl.full((), value, tl.int1 if kl_is_truth(value) else tl.int64), site, part)
+    elif isinstance(value, float):
+        kl_put(region, tl.full((), value, tl.float64), site, part)
+
+
+def kl_keep(region, value, site: tl.constexpr):
+    """Add an entry with a value, or one for each member of a tuple, as parts from 1."""
+    if isinstance(value, tl.tuple):
+        for index in tl.static_range(len(value)):
+            kl_keep_one(region, value[index], site, index + 1)
+    else:
+        kl_keep_one(region, value, site, 0)
+
+
+def kl_access(region, site: tl.constexpr, pointer, mask, value):
+    """Add the entries of an access: its addresses, its mask, then its value."""
+    kl_keep_one(region, pointer, site, 1)
+    if mask is not None:
+        kl_keep_one(region, mask, site, 2)
+    kl_keep_one(region, value, site, 0)
+
+
+def kl_operand(pointer, value):
+    """What is stored: a value as the type of the elements behind a pointer, truth values as int8."""
+    return tl.cast(value, tl.int8 if pointer.dtype.element_ty.is_int1() else pointer.dtype.element_ty)
+
+
+def kl_load(
+    region,
+    site: tl.constexpr,
+    pointer,
+    mask=None,
+    other=None,
+    cache_modifier: tl.constexpr = "",
+    eviction_policy: tl.constexpr = "",
+    volatile: tl.constexpr = False,
+):
+    """A load, with its entries."""
+    value = tl.load(
+        pointer,
+        mask,
+        other,
+        cache_modifier=cache_modifier,
+        eviction_policy=eviction_policy,
+        volatile=volatile,
+    )
+    kl_access(region, site, pointer, mask, value)
+    return value
+
+
+def kl_store(
+    region,
+    site: tl.constexpr,
+    pointer,
+    value,
+    mask=None,
+    cache_modifier: tl.constexpr = "",
+    eviction_policy: tl.constexpr = "",
+):
+    """A store, with its entries."""
+    kl_access(region, site, pointer, mask, kl_operand(pointer, value))
+    tl.store(pointer, value, mask, cache_modifier=cache_modifier, eviction_policy=eviction_policy)
+
+
+def kl_atomic_add(
+    region, site: tl.constexpr, pointer, val, mask=None, sem: tl.constexpr = None, scope: tl.constexpr = None
+):
+    """An atomic addition, with its entries; the other atomics are this text under their names."""
+    kl_access(region, site, pointer, mask, kl_operand(pointer, val))
+    return tl.atomic_add(pointer, val, mask=mask, sem=sem, scope=scope)
+
+
+def kl_atomic_cas(region, site: tl.constexpr, pointer, cmp, val, sem: tl.constexpr = None, scope: tl.constexpr = None):
+    """An atomic compare-and-swap, with its entries."""
+    kl_access(region, site, pointer, None, kl_operand(pointer, val))
+    return tl.atomic_cas(pointer, cmp, val, sem=sem, scope=scope)
+
+
+def kl_descriptor_load(region, site: tl.constexpr, descriptor, offsets):
+    """A load through a descriptor, with its entry."""
+    value = descriptor.load(offsets)
+    kl_keep_one(region, value, site, 0)
+    return value
+
+
+def kl_descriptor_store(region, site: tl.constexpr, descriptor, offsets, value):
+    """A store through a descriptor, with its entry."""
+    kl_keep_one(region, value, site, 0)
+    descriptor.store(offsets, value)

@@ -8,14 +8,12 @@ or the end, however often a loop comes back to it; the first part is what preced
 from __future__ import annotations
 
 import ast
-import inspect
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from kernellab.errors import UsageError, choice_message
-from kernellab.inside import device_functions
-from kernellab.source import Binding, Closure, Function, FunctionRef, Import
+from kernellab.inside.device_texts import with_device_functions
+from kernellab.source import Closure, Function
 from kernellab.source.edits import EditedText, FunctionEdits, edits_of, statements_of
 
 TABLE = "kl_times"
@@ -64,8 +62,7 @@ def stamped_kernel(closure: Closure, lines: Sequence[int] = ()) -> StampedKernel
             )
     _add_ends(edits, f"{_mark(FIXED_COLUMNS)}; kl_end(kl_row)" if chosen else "kl_end(kl_row)")
     edited = edits.result()
-    names = ["kl_begin", "kl_end", *(("kl_begin_parts", "kl_mark") if chosen else ())]
-    return StampedKernel(with_device_functions(closure, {0: edited.text}, names), chosen, edited)
+    return StampedKernel(with_device_functions(closure, {0: edited.text}), chosen, edited)
 
 
 def _mark(part: int) -> str:
@@ -91,41 +88,3 @@ def _add_ends(edits: FunctionEdits, end: str) -> None:
             edits.before(statement, end)
     if not isinstance(edits.body[-1], ast.Return):
         edits.after(edits.body[-1], end)
-
-
-def with_device_functions(closure: Closure, texts: dict[int, str], names: Sequence[str]) -> Closure:
-    """A closure with other ``texts`` for some functions, which call some of `device_functions` by name."""
-    kind = closure.functions[0].kind
-    first = len(closure.functions)
-    added = sorted(_DEVICE_FUNCTIONS)
-    places = {name: FunctionRef(first + place) for place, name in enumerate(added)}
-    language = Import("triton.experimental.gluon.language" if kind == "gluon" else "triton.language")
-    own = tuple((name, places[name]) for name in names)
-    functions = [
-        _with_text(function, texts[index], own) if index in texts else function
-        for index, function in enumerate(closure.functions)
-    ]
-    for name in added:
-        text, line = _DEVICE_FUNCTIONS[name]
-        bindings = (
-            ("tl", language),
-            *((other, places[other]) for other in added if f"{other}(" in text.split(":", 1)[1]),
-        )
-        functions.append(Function(name, kind, text, device_functions.__file__, line, False, tuple(sorted(bindings))))
-    return replace(closure, functions=tuple(functions))
-
-
-def _with_text(function: Function, text: str, own: Sequence[tuple[str, Binding]]) -> Function:
-    """A function with another text, in a file of its own: the user's file keeps its lines in tracebacks."""
-    bindings = tuple(sorted((*function.bindings, *own), key=lambda binding: binding[0]))
-    return replace(function, text=text, file=f"{function.file} (rewritten)", bindings=bindings)
-
-
-def _device_function(function: Callable[..., Any]) -> tuple[str, int]:
-    lines, line = inspect.getsourcelines(function)
-    return "".join(lines), line
-
-
-_DEVICE_FUNCTIONS = {
-    name: _device_function(value) for name, value in vars(device_functions).items() if inspect.isfunction(value)
-}

@@ -116,6 +116,19 @@ class FunctionEdits:
         column += len(skipped.rpartition("\n")[2].encode())
         self.insert(line, column, arguments + (", " if call.args or call.keywords else ""))
 
+    def replace(self, line: int, column: int, old: str, new: str) -> None:
+        """Replace a piece of text that stands at a position."""
+        assert self._line(line)[column:].startswith(old.encode()), "the position is that of the piece"
+        self._pieces.setdefault((line, column), []).append(_Piece(new, len(old.encode())))
+
+    def rename(self, name: str) -> None:
+        """Give the function another name."""
+        match = re.search(rf"\bdef\s+{re.escape(self.definition.name)}\b", self.text)
+        assert match is not None, "the text is that of the function"
+        start = self.text[: match.end() - len(self.definition.name)]
+        line, column = start.count("\n") + 1, len(start.rpartition("\n")[2].encode())
+        self.replace(line, column, self.definition.name, name)
+
     def replace_callee(self, call: ast.Call, name: str) -> None:
         """Let a call go to another function."""
         function = call.func
