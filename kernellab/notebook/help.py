@@ -145,8 +145,9 @@ def page_of(word: str) -> HelpPage:
     if sections:
         return HelpPage(Card(sections, WIDTH))
     plain = word.lstrip("%-").lower()
-    named = [known for known in words() if plain and plain in known][:2]
-    close = list(dict.fromkeys([*get_close_matches(plain, words(), 3, 0.75), *named, *_verbs_about(plain)]))[:4]
+    stem = re.sub(r"(?<=\w{4})(ing|ed|es|e|s)$", "", plain)  # coalescing is coalesced
+    named = [known for known in words() if stem and stem in known][:2]
+    close = list(dict.fromkeys([*get_close_matches(plain, words(), 3, 0.75), *named, *_verbs_about(stem)]))[:4]
     advice = f"did you mean {' or '.join(close)}? " if close else ""
     raise UsageError(f"No help on {word!r}; {advice}%triton lists what there is.")
 

@@ -156,3 +156,8 @@ def test_help_after_a_launch_shows_the_page_and_launches_nothing(notebook: Noteb
     assert notebook.run("page = %triton_tune no_kernel[grid](x) --help").error is None
     assert repr(notebook.names["page"]).startswith("%triton_tune")
     assert repr(notebook.names["page"]) == repr(page_of("%triton_tune"))
+
+
+@pytest.mark.parametrize("word", ["coalesced", "coalescing"])
+def test_any_form_of_a_word_leads_to_the_pages_about_it(word: str, notebook: Notebook) -> None:
+    assert "did you mean uncoalesced access or traffic?" in str(notebook.run(f"%triton {word}").error)
