@@ -31,11 +31,11 @@ def main(arguments: Sequence[str] | None = None, open_lab: Callable[..., Lab] | 
     words = list(sys.argv[1:] if arguments is None else arguments)
     wants_json = "--json" in words
     try:
-        given = parser().parse_args(words)
-        if given.command in _WITHOUT_STORE:
-            return _WITHOUT_STORE[given.command](given)
-        answer = _answer(given, open_lab)
-        return _print(answer, given)
+        args = parser().parse_args(words)
+        if args.command in _WITHOUT_STORE:
+            return _WITHOUT_STORE[args.command](args)
+        answer = _answer(args, open_lab)
+        return _print(answer, args)
     except KernellabError as exc:
         return _print_error(exc, words, wants_json=wants_json)
     except KeyboardInterrupt:
@@ -55,20 +55,20 @@ def status_of(error: KernellabError) -> int:
     return WRONG_CALL if is_call else FAILED
 
 
-def _answer(given: Namespace, open_lab: Callable[..., Lab] | None) -> Answer:
+def _answer(args: Namespace, open_lab: Callable[..., Lab] | None) -> Answer:
     from kernellab.cli.kept import answer_from_store  # --version needs nothing of it
 
     with answers_alone(), warned_in_a_line():
-        return answer_from_store(given) or _answer_of_lab(given, open_lab)
+        return answer_from_store(args) or _answer_of_lab(args, open_lab)
 
 
-def _answer_of_lab(given: Namespace, open_lab: Callable[..., Lab] | None) -> Answer:
+def _answer_of_lab(args: Namespace, open_lab: Callable[..., Lab] | None) -> Answer:
     from kernellab.cli.verbs import COMMANDS  # loads Triton and torch
     from kernellab.lab import Lab
 
-    with (open_lab or Lab)(target=getattr(given, "target", None), store=given.store) as lab:
+    with (open_lab or Lab)(target=getattr(args, "target", None), store=args.store) as lab:
         _report_progress(lab)
-        return COMMANDS[given.command](lab, given)
+        return COMMANDS[args.command](lab, args)
 
 
 def _report_progress(lab: Lab) -> None:
@@ -79,9 +79,9 @@ def _report_progress(lab: Lab) -> None:
         lab.launches.report_to(LiveProgress(terminal_display(sys.stderr)))
 
 
-def _print(answer: Answer, given: Namespace) -> int:
-    if given.json:
-        _print_json(given.command, answer.data)
+def _print(answer: Answer, args: Namespace) -> int:
+    if args.json:
+        _print_json(args.command, answer.data)
     else:
         _write(answer.text(), sys.stdout)
     sys.stdout.flush()
@@ -124,28 +124,27 @@ def _as_lab_error(exc: Exception, words: Sequence[str]) -> KernellabError:
     """Return an exception that is not an error of the lab as one: the file's fault where it comes from there."""
     from kernellab.cli.kernel_file import fault_of_file, trail_of
 
-    files = [Path(word.partition("::")[0]) for word in words if word.partition("::")[0].endswith(".py")]
-    found = next((fault for file in files if (fault := fault_of_file(exc, file)) is not None), None)
-    if found is not None:
-        return found
+    for name in (word.partition("::")[0] for word in words):
+        if name.endswith(".py") and (fault := fault_of_file(exc, Path(name))) is not None:
+            return fault
     message = f"kernellab itself failed: {type(exc).__name__}: {exc}. --verbose shows where; please report it."
     return KernellabError(message, detail=trail_of(exc))
 
 
-def _demo(given: Namespace) -> int:
+def _demo(args: Namespace) -> int:
     from kernellab.notebook.demo import demonstrate, summary_text  # each command loads what it needs
 
-    print(summary_text(demonstrate(Path(given.notebook), Path(given.page), sys.stdout)))
+    print(summary_text(demonstrate(Path(args.notebook), Path(args.page), sys.stdout)))
     return 0
 
 
-def _lab(given: Namespace) -> int:
+def _lab(args: Namespace) -> int:
     from kernellab.notebook import jupyterlab
 
     jupyterlab.require_jupyterlab()
-    notebook, is_new = jupyterlab.write_first_notebook(Path(given.path))
+    notebook, is_new = jupyterlab.write_first_notebook(Path(args.path))
     print(f"{'Wrote' if is_new else 'Found'} {notebook}; opening it in JupyterLab. Ctrl-C ends it.")
-    options = ["--no-browser"] if given.no_browser else []
+    options = ["--no-browser"] if args.no_browser else []
     jupyterlab.replace_process(jupyterlab.jupyterlab_command(notebook, options))
     return 0
 

@@ -25,18 +25,18 @@ class Answer:
     status: int = 0
 
 
-def answer_from_store(given: Namespace) -> Answer | None:
+def answer_from_store(args: Namespace) -> Answer | None:
     """Return the answer of a command that needs the store alone; None where it needs a lab.
 
     Raises:
         KernellabError: there is no such kernel, or the file cannot be written.
     """
-    command = COMMANDS.get(given.command)
+    command = COMMANDS.get(args.command)
     if command is None:
         return None
-    folder = Path(given.store) if given.store else read_settings().store
-    with closing(Store(None if given.store == ":memory:" else folder)) as store:
-        return command(store, folder, given)
+    folder = Path(args.store) if args.store else read_settings().store
+    with closing(Store(None if args.store == ":memory:" else folder)) as store:
+        return command(store, folder, args)
 
 
 def is_file(kernel: str) -> bool:
@@ -44,41 +44,41 @@ def is_file(kernel: str) -> bool:
     return "::" in kernel or kernel.endswith(".py")
 
 
-def refuse_launch_options(given: Namespace) -> None:
+def refuse_launch_options(args: Namespace) -> None:
     """Raise `UsageError` where a call on a kept kernel has options of a file's launch."""
-    if given.size or given.meta:
+    if args.size or args.meta:
         raise UsageError(
-            f"--size and --meta set how a FILE.py launches; {given.kernel!r} is kept with its recorded launch."
+            f"--size and --meta set how a FILE.py launches; {args.kernel!r} is kept with its recorded launch."
         )
 
 
-def _list(store: Store, folder: Path, given: Namespace) -> Answer:
+def _list(store: Store, folder: Path, args: Namespace) -> Answer:
     from kernellab.registry.listing import search
     from kernellab.views.cards.listing import listing_card
 
-    asked = {name: getattr(given, name) for name in ("name", "status", "notebook", "since", "every")}
-    listing = search(store, given.search, **asked)
+    asked = {name: getattr(args, name) for name in ("name", "status", "notebook", "since", "every")}
+    listing = search(store, args.search, **asked)
     return Answer(as_data.listing_data(listing), lambda: listing_card(listing).text())
 
 
-def _export(store: Store, folder: Path, given: Namespace) -> Answer | None:
+def _export(store: Store, folder: Path, args: Namespace) -> Answer | None:
     from kernellab.export.write import ExportContext, export
     from kernellab.registry.versions import kept_version, key_of
     from kernellab.views.cards.listing import exported_card
 
-    if is_file(given.kernel):
+    if is_file(args.kernel):
         return None
-    refuse_launch_options(given)
+    refuse_launch_options(args)
     context = ExportContext(store, folder / "artifacts", _report_page)
-    exported = export(context, kept_version(store, key_of(given.kernel)), given.output, given.kind)
+    exported = export(context, kept_version(store, key_of(args.kernel)), args.output, args.kind)
     return Answer(as_data.exported_data(exported), lambda: exported_card(exported).text())
 
 
-def _explain(store: Store, folder: Path, given: Namespace) -> Answer | None:
+def _explain(store: Store, folder: Path, args: Namespace) -> Answer | None:
     from kernellab.cli.kept_explanations import are_unchanged, explanation_digest
 
-    digest = explanation_digest(given, explained_subject(store, given))
-    known = None if given.fresh or digest is None else store.explanations.find(digest)
+    digest = explanation_digest(args, explained_subject(store, args))
+    known = None if args.fresh or digest is None else store.explanations.find(digest)
     if known is None or not are_unchanged(known[0].sources):
         return None
     kept, when = known
@@ -87,7 +87,7 @@ def _explain(store: Store, folder: Path, given: Namespace) -> Answer | None:
     return Answer({**kept.data, "from_cache": True}, lambda: text)
 
 
-def explained_subject(store: Store, given: Namespace) -> str:
+def explained_subject(store: Store, args: Namespace) -> str:
     """Return the kernel of a call to explain: a file with its path, or a kept version with its latest launch.
 
     Raises:
@@ -96,10 +96,10 @@ def explained_subject(store: Store, given: Namespace) -> str:
     from kernellab.registry import kept_version, recorded_version
     from kernellab.registry.versions import key_of
 
-    if is_file(given.kernel):
-        file, colons, name = given.kernel.partition("::")
+    if is_file(args.kernel):
+        file, colons, name = args.kernel.partition("::")
         return f"{Path(file).resolve()}{colons}{name}"
-    version = kept_version(store, key_of(given.kernel))
+    version = kept_version(store, key_of(args.kernel))
     return f"{version.digest} {recorded_version(store, version).launch!r}"
 
 

@@ -18,20 +18,20 @@ _LIBRARIES = ("triton", "torch")
 _OF_GPUS = ("/proc/driver/nvidia/version", "/proc/driver/nvidia/gpus/*/information", "/sys/module/amdgpu/version")
 
 
-def explanation_digest(given: Namespace, subject: str) -> str | None:
+def explanation_digest(args: Namespace, subject: str) -> str | None:
     """Return the digest of all that an explanation depends on, but for the files of the kernel.
 
     ``subject`` is the kernel: a file with its path, or a kept version with its launch. None where the answer is not
     kept: it has samples, or the driver of a GPU says nothing about itself.
     """
     gpus = _gpus_text()
-    if given.samples or gpus is None:
+    if args.samples or gpus is None:
         return None
     fields = {
         "schema": 1,
         "kernel": subject,
-        **{name: sorted(getattr(given, name)) for name in ("size", "meta")},
-        "target": given.target or read_settings().target,
+        **{name: sorted(getattr(args, name)) for name in ("size", "meta")},
+        "target": args.target or read_settings().target,
         "gpus": gpus,
         "visible": visible_devices(),
         "compiler": compiler_environment(),

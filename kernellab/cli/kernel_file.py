@@ -40,7 +40,7 @@ from kernellab.errors import (
 if TYPE_CHECKING:
     from kernellab.lab import Lab
 
-_GIVEN = ("device", "kernel")  # what `arguments` is told where it takes it
+_OWN_NAMES = ("device", "kernel")  # passed to `arguments` if it has such parameters
 _ASK = "define arguments(**sizes), which returns (grid, args, meta)"
 
 
@@ -56,7 +56,15 @@ class KernelFile:
     @property
     def reference(self) -> Callable[..., Any] | None:
         """The reference for the outputs, by parameters of the kernel; None without one."""
-        function = getattr(self.module, "reference", None)
+        return self._function("reference")
+
+    @property
+    def arguments(self) -> Callable[..., Any] | None:
+        """The function that returns grid, arguments and meta of a launch; None without one."""
+        return self._function("arguments")
+
+    def _function(self, name: str) -> Callable[..., Any] | None:
+        function = getattr(self.module, name, None)
         return function if callable(function) else None
 
 
@@ -102,9 +110,8 @@ def file_launch(file: KernelFile, sizes: Mapping[str, Any], device: str) -> File
         UsageError: the file does not say it, or does not take these sizes.
         LaunchError: its function raises, or returns something else.
     """
-    made = getattr(file.module, "arguments", None)
-    if callable(made):
-        return _by_arguments(file, made, sizes, device)
+    if file.arguments is not None:
+        return _by_arguments(file, file.arguments, sizes, device)
     launch, inputs = (getattr(file.module, name, None) for name in ("launch", "inputs"))
     if callable(launch) and callable(inputs):
         if sizes:
@@ -115,8 +122,8 @@ def file_launch(file: KernelFile, sizes: Mapping[str, Any], device: str) -> File
 
 def sizes_of(file: KernelFile) -> tuple[str, ...]:
     """Return the sizes that the file's ``arguments`` takes by name."""
-    made = getattr(file.module, "arguments", None)
-    return tuple(name for name in keyword_names(made) if name not in _GIVEN) if callable(made) else ()
+    function = file.arguments
+    return () if function is None else tuple(name for name in keyword_names(function) if name not in _OWN_NAMES)
 
 
 def by_name(launch: FileLaunch, kernel: Kernel) -> dict[str, Any]:
@@ -161,18 +168,19 @@ def device_of(lab: Lab) -> str:
     return "cpu" if lab.launches.is_offline() else "cuda"
 
 
-def _by_arguments(file: KernelFile, made: Callable[..., Any], sizes: Mapping[str, Any], device: str) -> FileLaunch:
+def _by_arguments(file: KernelFile, function: Callable[..., Any], sizes: Mapping[str, Any], device: str) -> FileLaunch:
     known = sizes_of(file)
     unknown = [name for name in sizes if name not in known]
-    if unknown and not takes_any_name(made):
-        taken = ", ".join(known) or "none"
-        raise UsageError(f"arguments() of {file.path} takes no size {unknown[0]!r}; the sizes it takes: {taken}.")
-    missing = [name for name in required_names(made) if name not in {*_GIVEN, *sizes}]
+    if unknown and not takes_any_name(function):
+        accepted = ", ".join(known) or "none"
+        raise UsageError(f"arguments() of {file.path} takes no size {unknown[0]!r}; the sizes it takes: {accepted}.")
+    missing = [name for name in required_names(function) if name not in {*_OWN_NAMES, *sizes}]
     if missing:
         raise UsageError(f"arguments() of {file.path} takes {', '.join(missing)}; give it: --size {missing[0]}=4096.")
-    told = {name: value for name, value in (("device", device), ("kernel", file.name)) if name in keyword_names(made)}
+    own = {"device": device, "kernel": file.name}
+    passed = {name: own[name] for name in _OWN_NAMES if name in keyword_names(function)}
     with _errors_of_file(file.path, "arguments() raised", LaunchError):
-        result = made(**{**told, **sizes})
+        result = function(**{**passed, **sizes})
     if not isinstance(result, tuple | list) or len(result) != 3:
         raise LaunchError(value_message("what arguments() returns", result, "(grid, args, meta)", owner=str(file.path)))
     grid, args, meta = result
@@ -244,7 +252,7 @@ def _import_file(path: Path) -> ModuleType:
 
 
 def _is_free(name: str, path: Path) -> bool:
-    """Return whether a module of this name would be that file."""
+    """Whether importing this name would load that file, and nothing else has the name."""
     if name in sys.modules or name in sys.stdlib_module_names or not name.isidentifier():
         return False
     spec = importlib.util.find_spec(name)
@@ -283,7 +291,7 @@ def _errors_of_file(path: Path, what: str, error: type[SourceError | LaunchError
 def trail_of(exc: BaseException) -> str:
     """Return the stack of an exception, a line per frame, the innermost last, and its message."""
     frames = traceback.extract_tb(exc.__traceback__)
-    lines = [f"{each.filename}, line {each.lineno}, in {each.name}: {each.line}" for each in frames]
+    lines = [f"{frame.filename}, line {frame.lineno}, in {frame.name}: {frame.line}" for frame in frames]
     return "\n".join([*lines, f"{type(exc).__name__}: {exc}"])
 
 
@@ -311,7 +319,7 @@ def fault_of_file(exc: BaseException, path: Path) -> LaunchError | None:
 
     None where the exception does not come from the file: a frame of the lab stands below the last one of it.
     """
-    files = [Path(each.filename).resolve() for each in traceback.extract_tb(exc.__traceback__)]
+    files = [Path(frame.filename).resolve() for frame in traceback.extract_tb(exc.__traceback__)]
     own = Path(__file__).parents[1]
     last = next((file for file in reversed(files) if file == path.resolve() or own in file.parents), None)
     if last != path.resolve():

@@ -209,11 +209,11 @@ def parse_lists(texts: Sequence[str], option: str) -> dict[str, tuple[Any, ...]]
     Raises:
         UsageError: a text is something else.
     """
-    found = {name: values.split(",") for name, values in _pairs(texts, option, "1024,4096")}
-    for name, values in found.items():
+    lists = {name: values.split(",") for name, values in _pairs(texts, option, "1024,4096")}
+    for name, values in lists.items():
         if not all(value.strip() for value in values):
             raise UsageError(f"{option} {name}={','.join(values)}: a value is missing between its commas.")
-    return {name: tuple(map(value_of, values)) for name, values in found.items()}
+    return {name: tuple(map(value_of, values)) for name, values in lists.items()}
 
 
 def _pairs(texts: Sequence[str], option: str, example: str) -> list[tuple[str, str]]:

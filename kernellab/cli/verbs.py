@@ -60,125 +60,125 @@ class KernelRequest:
         return {"kernel": self.file.name, "file": str(self.file.path)}
 
 
-def request_of(lab: Lab, given: Namespace) -> KernelRequest:
+def request_of(lab: Lab, args: Namespace) -> KernelRequest:
     """Return the kernel and the launch that the options name.
 
     Raises:
         KernellabError: there is no such kernel, or its file does not say how it is launched.
     """
-    file = kernel_file(given.kernel)
-    launch = file_launch(file, parse_assignments(given.size, "--size"), device_of(lab))
-    launch = with_meta(lab, file, launch, parse_assignments(given.meta, "--meta"))
+    file = kernel_file(args.kernel)
+    launch = file_launch(file, parse_assignments(args.size, "--size"), device_of(lab))
+    launch = with_meta(lab, file, launch, parse_assignments(args.meta, "--meta"))
     return KernelRequest(file, launch.grid, launch.args, dict(launch.named))
 
 
-def compile_command(lab: Lab, given: Namespace) -> Answer:
+def compile_command(lab: Lab, args: Namespace) -> Answer:
     """Compile a kernel; show the card, or the text of one stage."""
-    request = request_of(lab, given)
+    request = request_of(lab, args)
     compiled = lab.compile(request.file.kernel, *request.args, **request.named)
     data = {**request.about, "target": str(compiled.target), **as_data.compiled_data(compiled)}
-    if given.stage is None:
+    if args.stage is None:
         return Answer(data, lambda: results.compiled_card(compiled).text())
-    text: str = getattr(compiled, given.stage)
+    text: str = getattr(compiled, args.stage)
     return Answer({**data, "text": text}, lambda: text)
 
 
-def effects_command(lab: Lab, given: Namespace) -> Answer:
+def effects_command(lab: Lab, args: Namespace) -> Answer:
     """Show the memory effects of a kernel, by argument."""
-    request = request_of(lab, given)
+    request = request_of(lab, args)
     effects = lab.effects(request.file.kernel, *request.args, **request.named)
     data = {**request.about, "target": str(lab.target), **as_data.effects_data(effects)}
     return Answer(data, lambda: results.effects_card(effects).text())
 
 
-def run_command(lab: Lab, given: Namespace) -> Answer:
+def run_command(lab: Lab, args: Namespace) -> Answer:
     """Launch a kernel once, compare it with a reference, and keep it."""
-    request = request_of(lab, given)
+    request = request_of(lab, args)
     lab.kernels.add(request.file.kernel)
-    check, named = _reference(request.file, given)
-    options = {"timeout_s": given.timeout, "interpret": given.interpret, "check": check}
+    check, named = _reference(request.file, args)
+    options = {"timeout_s": args.timeout, "interpret": args.interpret, "check": check}
     with reference_blamed(request.file, check):
         run = lab.run(request.file.kernel, request.grid, *request.args, **options, **request.named)
     data = {**request.about, "target": str(lab.target), **as_data.run_data(run, named)}
     return Answer(data, lambda: results.run_card(run, named).text())
 
 
-def traffic_command(lab: Lab, given: Namespace) -> Answer:
+def traffic_command(lab: Lab, args: Namespace) -> Answer:
     """Show the memory traffic of a launch, by line."""
-    request = request_of(lab, given)
+    request = request_of(lab, args)
     traffic = lab.traffic(request.file.kernel, request.grid, *request.args, **request.named)
     data = {**request.about, "target": traffic.target, **as_data.traffic_data(traffic)}
     return Answer(data, lambda: traffic_card(traffic).text())
 
 
-def explain_command(lab: Lab, given: Namespace) -> Answer:
+def explain_command(lab: Lab, args: Namespace) -> Answer:
     """Explain what limits a launch of a file's kernel, or the recorded launch of a kept one; keep the answer."""
     from kernellab.views.cards.explanation import explanation_card
 
-    options: dict[str, Any] = {"samples": given.samples, "timeout_s": given.timeout}
-    if is_file(given.kernel):
-        request = request_of(lab, given)
+    options: dict[str, Any] = {"samples": args.samples, "timeout_s": args.timeout}
+    if is_file(args.kernel):
+        request = request_of(lab, args)
         explanation = lab.explain(request.file.kernel, request.grid, *request.args, **options, **request.named)
         about = request.about
     else:
-        refuse_launch_options(given)
-        explanation = lab.explain(key_of(given.kernel), **options)
+        refuse_launch_options(args)
+        explanation = lab.explain(key_of(args.kernel), **options)
         about = {"kernel": explanation.kernel, "file": explanation.file}
     data = {**about, "target": explanation.target, **as_data.explanation_data(explanation)}
     text = explanation_card(explanation).text()
-    digest = explanation_digest(given, explained_subject(lab.kernels.store, given))
+    digest = explanation_digest(args, explained_subject(lab.kernels.store, args))
     if digest is not None:
         lab.kernels.store.explanations.add(digest, KeptExplanation(data, text, source_digests()))
     return Answer({**data, "from_cache": False}, lambda: text)
 
 
-def predict_command(lab: Lab, given: Namespace) -> Answer:
+def predict_command(lab: Lab, args: Namespace) -> Answer:
     """Predict the time of a launch of a file's kernel, or of the recorded launch of a kept one."""
     from kernellab.views.cards.prediction import prediction_card
 
-    options = {"device": given.device, "target": given.target}
-    if is_file(given.kernel):
-        request = request_of(lab, given)
+    options = {"device": args.device, "target": args.target}
+    if is_file(args.kernel):
+        request = request_of(lab, args)
         prediction = lab.predict(request.file.kernel, request.grid, *request.args, **options, **request.named)
         about = request.about
     else:
-        refuse_launch_options(given)
-        prediction = lab.predict(key_of(given.kernel), **options)
+        refuse_launch_options(args)
+        prediction = lab.predict(key_of(args.kernel), **options)
         about = {"kernel": prediction.kernel, "file": ""}
     data = {**about, "target": prediction.target, **as_data.prediction_data(prediction)}
     return Answer(data, lambda: prediction_card(prediction).text())
 
 
-def tune_command(lab: Lab, given: Namespace) -> Answer:
+def tune_command(lab: Lab, args: Namespace) -> Answer:
     """Find the fastest config of a file's kernel, or of a kept one on arguments like those of its recorded launch."""
     from kernellab.views.cards.tuning import tuning_card  # loads matplotlib
 
-    values = parse_lists(given.space, "--space")
-    if given.where is not None and not values:
+    values = parse_lists(args.space, "--space")
+    if args.where is not None and not values:
         raise UsageError("--where says which values of --space count; give these: --space BLOCK=64,128; repeat it.")
-    options: dict[str, Any] = {"search": given.search, "budget_s": given.budget, "fresh": given.fresh}
-    options |= {"timeout_s": given.timeout, "configs": Space(where=given.where, **values) if values else None}
-    if is_file(given.kernel):
-        request = request_of(lab, given)
+    options: dict[str, Any] = {"search": args.search, "budget_s": args.budget, "fresh": args.fresh}
+    options |= {"timeout_s": args.timeout, "configs": Space(where=args.where, **values) if values else None}
+    if is_file(args.kernel):
+        request = request_of(lab, args)
         require_known(lab, request.file, "--space", values)
         named = {name: value for name, value in request.named.items() if name not in values}
-        check, about = _reference(request.file, given)[0], request.about
+        check, about = _reference(request.file, args)[0], request.about
         with reference_blamed(request.file, check):
             tuning = lab.tune(request.file.kernel, request.grid, *request.args, check=check, **options, **named)
     else:
-        refuse_launch_options(given)
-        tuning = lab.tune(key_of(given.kernel), check=given.check, **options)
+        refuse_launch_options(args)
+        tuning = lab.tune(key_of(args.kernel), check=args.check, **options)
         about = {"kernel": tuning.kernel, "file": ""}
     data = {**about, "target": str(lab.target), **as_data.tuning_data(tuning)}
     return Answer(data, lambda: tuning_card(tuning, rest_is=_REST).text(), status=int(tuning.winner is None))
 
 
-def bench_command(lab: Lab, given: Namespace) -> Answer:
+def bench_command(lab: Lab, args: Namespace) -> Answer:
     """Time a kernel over a sweep."""
     from kernellab.views.cards.benchmark import benchmark_card  # loads matplotlib
 
-    file = kernel_file(given.kernel)
-    benchmark = swept_benchmark(lab, file, given)
+    file = kernel_file(args.kernel)
+    benchmark = swept_benchmark(lab, file, args)
     own = [row for row in benchmark.rows if row.implementation == benchmark.implementations[0]]
     failed = not any(row.status in {Status.OK, *UNMEASURED} for row in own)
     data = {"kernel": file.name, "file": str(file.path), "target": str(lab.target)}
@@ -186,38 +186,38 @@ def bench_command(lab: Lab, given: Namespace) -> Answer:
     return Answer(data, lambda: benchmark_card(benchmark, rest_is=_REST).text(), status=int(failed))
 
 
-def merge_command(lab: Lab, given: Namespace) -> Answer:
+def merge_command(lab: Lab, args: Namespace) -> Answer:
     """Enter the kernels and measurements of another store."""
     from kernellab.views.cards.kernels import merged_card
 
-    merged = lab.merge(given.path)
+    merged = lab.merge(args.path)
     return Answer(as_data.merged_data(merged), lambda: merged_card(merged).text())
 
 
-def regressions_command(lab: Lab, given: Namespace) -> Answer:
+def regressions_command(lab: Lab, args: Namespace) -> Answer:
     """Show slower and faster launches; the exit status is 1 where one became slower, or fails."""
     from kernellab.views.cards.kernels import regressions_card
 
-    kernel = None if given.kernel is None else key_of(given.kernel)
-    regressions = lab.regressions(kernel, since=given.since, margin=given.margin)
+    kernel = None if args.kernel is None else key_of(args.kernel)
+    regressions = lab.regressions(kernel, since=args.since, margin=args.margin)
     data = as_data.regressions_data(regressions)
     return Answer(data, lambda: regressions_card(regressions).text(), status=int(bool(regressions.slower)))
 
 
-def export_command(lab: Lab, given: Namespace) -> Answer:
+def export_command(lab: Lab, args: Namespace) -> Answer:
     """Launch a kernel of a file once, and write it as a file."""
-    request = request_of(lab, given)
+    request = request_of(lab, args)
     key = lab.kernels.add(request.file.kernel).id
     lab.run(request.file.kernel, request.grid, *request.args, **request.named)
-    exported = lab.export(key, given.output, kind=given.kind)
+    exported = lab.export(key, args.output, kind=args.kind)
     return Answer(as_data.exported_data(exported), lambda: exported_card(exported).text())
 
 
-def _reference(file: KernelFile, given: Namespace) -> tuple[Any, str | None]:
+def _reference(file: KernelFile, args: Namespace) -> tuple[Any, str | None]:
     """Return the reference of the outputs and its name: the option's expression, or the file's function."""
-    if given.check is not None:
-        return given.check, given.check
-    function = None if given.no_check else file.reference
+    if args.check is not None:
+        return args.check, args.check
+    function = None if args.no_check else file.reference
     return function, None if function is None else "reference"
 
 
@@ -236,7 +236,7 @@ COMMANDS: Mapping[str, Callable[[Lab, Namespace], Answer]] = {
 }
 
 
-def swept_benchmark(lab: Lab, file: KernelFile, given: Namespace) -> Benchmark:
+def swept_benchmark(lab: Lab, file: KernelFile, args: Namespace) -> Benchmark:
     """Return the benchmark that the options ask for.
 
     A file's grid and arguments belong to its sizes, so there is one benchmark for each combination of these; together
@@ -245,8 +245,8 @@ def swept_benchmark(lab: Lab, file: KernelFile, given: Namespace) -> Benchmark:
     Raises:
         UsageError: what is swept is neither a size of the file nor of the kernel, or a peer is not in the file.
     """
-    over = parse_lists(given.over, "--over")
-    fixed, meta = parse_assignments(given.size, "--size"), parse_assignments(given.meta, "--meta")
+    over = parse_lists(args.over, "--over")
+    fixed, meta = parse_assignments(args.size, "--size"), parse_assignments(args.meta, "--meta")
     sizes = {name: over[name] for name in over if name in sizes_of(file)}
     others = {name: over[name] for name in over if name not in sizes}
     _require_known(file, others)
@@ -255,20 +255,20 @@ def swept_benchmark(lab: Lab, file: KernelFile, given: Namespace) -> Benchmark:
             raise UsageError(f"{twice[0]} is given by --over and by {option}; give it once.")
     if not over:
         sizes, others = _default_sizes(file, fixed)
-    options = {"rounds": given.rounds, "timeout_s": given.timeout, "check": given.check}
-    options["versus"] = _peers(file, given.versus) or None
-    found = []
+    options = {"rounds": args.rounds, "timeout_s": args.timeout, "check": args.check}
+    options["versus"] = _peers(file, args.versus) or None
+    benchmarks = []
     for values in product(*sizes.values()):
         case = dict(zip(sizes, values, strict=True))
         launch = with_meta(lab, file, file_launch(file, {**fixed, **case}, device_of(lab)), meta)
         arguments = by_name(launch, file.kernel)
         left = {name: value for name, value in arguments.items() if name not in others}
         over = {**{name: (value,) for name, value in case.items()}, **others}
-        found.append(lab.bench(file.kernel, launch.grid, over=over, inputs=_these(left), **options))
-    return join_benchmarks(found)
+        benchmarks.append(lab.bench(file.kernel, launch.grid, over=over, inputs=_constant_inputs(left), **options))
+    return join_benchmarks(benchmarks)
 
 
-def _these(arguments: Mapping[str, Any]) -> Callable[..., Mapping[str, Any]]:
+def _constant_inputs(arguments: Mapping[str, Any]) -> Callable[..., Mapping[str, Any]]:
     return lambda **point: arguments
 
 
@@ -287,12 +287,11 @@ def _default_sizes(
     file: KernelFile, fixed: Mapping[str, Any]
 ) -> tuple[dict[str, tuple[Any, ...]], dict[str, tuple[Any, ...]]]:
     """Return the only point of a benchmark without a sweep: its sizes, else its options."""
-    made = getattr(file.module, "arguments", None)
-    parameters = inspect.signature(made).parameters if callable(made) and sizes_of(file) else {}
+    parameters = {} if file.arguments is None else inspect.signature(file.arguments).parameters
     defaults = {name: parameters[name].default for name in sizes_of(file)}
-    found = {**{name: value for name, value in defaults.items() if value is not inspect.Parameter.empty}, **fixed}
-    if found:
-        return {name: (value,) for name, value in found.items()}, {}
+    sizes = {**{name: value for name, value in defaults.items() if value is not inspect.Parameter.empty}, **fixed}
+    if sizes:
+        return {name: (value,) for name, value in sizes.items()}, {}
     return {}, {"num_warps": (None,)}
 
 
