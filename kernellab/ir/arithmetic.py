@@ -65,11 +65,11 @@ def elementwise_work(graph: Graph, operation: Operation) -> int | str:
 def _combine_work(graph: Graph, operation: Operation) -> int:
     source = math.prod(graph.values[operation.operands[0]].shape)
     block = graph.bodies(operation)[0]
-    each = sum(_of_element(graph, graph.operations[index]) for index in block.operations)
+    per_element = sum(_of_element(graph, graph.operations[index]) for index in block.operations)
     if operation.name == "tt.reduce":
-        return each * (source - math.prod(graph.values[operation.results[0]].shape))
+        return per_element * (source - math.prod(graph.values[operation.results[0]].shape))
     pack = operation.attribute("pack", "1").split(" ")[0]
-    return each * source // (int(pack) if operation.name == "tt.map_elementwise" else 1)
+    return per_element * source // (int(pack) if operation.name == "tt.map_elementwise" else 1)
 
 
 def _of_element(graph: Graph, operation: Operation) -> int:

@@ -44,7 +44,7 @@ class ControlCode:
 
 @dataclass(frozen=True, slots=True)
 class WarpWait:
-    """What an instruction costs a warp: cycles, those for spilled registers, waits for loads and for atomics."""
+    """The cost of an instruction to a warp: cycles, those for spilled registers, waits for loads and for atomics."""
 
     cycles: float
     spill_cycles: float = 0.0

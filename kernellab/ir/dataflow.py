@@ -288,7 +288,7 @@ class Frame:
         changed = True
         while changed:
             changed = False
-            for block in (each for each in blocks if each in reached):
+            for block in (index for index in blocks if index in reached):
                 doubt = doubtful or block not in certain
                 self.doubts += doubt
                 for index in graph.blocks[block].operations:
@@ -306,13 +306,13 @@ class Frame:
         graph = self.analysis.graph
         first = 1 if end.name == "cf.cond_br" else 0
         condition = self.analysis.constants.integer(end.operands[0]) if first else None
-        taken = None if condition is None else int(not condition)
+        chosen = None if condition is None else int(not condition)
         changed = False
         for position, successor in enumerate(end.successors):
             arguments = graph.blocks[successor].arguments
             values = self.states(end.operands[first : first + len(arguments)])
             first += len(arguments)
-            if taken is not None and position != taken:
+            if chosen is not None and position != chosen:
                 continue
             before = self.states(arguments)
             joined = [union(pair, end.index) for pair in zip(before, values, strict=True)]
@@ -367,9 +367,9 @@ class Frame:
         shape = graph.values[value].shape
         if operation is None or flow not in _LANEWISE or operation.name in _REORDERS:
             return self.value(value)
-        if any(graph.values[each].shape != shape for each in operation.operands):
+        if any(graph.values[operand].shape != shape for operand in operation.operands):
             return self.value(value)
-        halves = [self._half(each, side) for each in operation.operands]
+        halves = [self._half(operand, side) for operand in operation.operands]
         return self.analysis.rules.results(flow, operation, halves, self.value)[0]
 
     # Memory

@@ -193,9 +193,9 @@ def _sites(graph: Graph, touches: Sequence[Touch], origins: dict[int, Origin]) -
         is_reached = argument is None and _is_number(touch.target)
         known = origins[touch.operation].roots if is_reached else () if argument is None else (argument,)
         operation = graph.operations[touch.operation]
-        for each in known:
-            key = (touch.operation, is_reached, each, touch.access)
-            name = REACHED * is_reached + graph.kernel.parameters[each]
+        for parameter in known:
+            key = (touch.operation, is_reached, parameter, touch.access)
+            name = REACHED * is_reached + graph.kernel.parameters[parameter]
             place = (operation.name, operation.index, operation.location)
             site = Site(name, touch.access, *place, touch.masked, touch.conditional)
             if (other := sites.get(key)) is not None:
@@ -211,10 +211,10 @@ def _unknown_effects(graph: Graph, touches: Sequence[Touch], origins: dict[int, 
         if touch.access is not None and argument_in(touch.target) is not None:
             continue
         operation = graph.operations[touch.operation]
-        names = frozenset(graph.kernel.parameters[each] for each in arguments_of([frozenset({touch.target})]))
+        names = frozenset(graph.kernel.parameters[index] for index in arguments_of([frozenset({touch.target})]))
         is_number = touch.access is not None and _is_number(touch.target)
         origin = origins[touch.operation] if is_number else Origin()
-        through = frozenset(graph.kernel.parameters[each] for each in origin.roots)
+        through = frozenset(graph.kernel.parameters[index] for index in origin.roots)
         reason = _reason(graph, touch, through)
         place = (operation.name, operation.index, operation.location)
         effects[touch.operation, str(touch.access), reason] = UnknownEffect(
@@ -234,7 +234,7 @@ def _reason(graph: Graph, touch: Touch, through: frozenset[str]) -> str:
         return f"the address cannot be traced: {target.reason}" + (f" (line {line})" if line else "")
     if target == ():
         return "the address is an integer that derives from no argument"
-    return "the address is made up of " + ", ".join(sorted({graph.kernel.parameters[each] for each, _ in target}))
+    return "the address is made up of " + ", ".join(sorted({graph.kernel.parameters[index] for index, _ in target}))
 
 
 def access_bytes(graph: Graph, operation: Operation) -> int:
@@ -256,7 +256,7 @@ def _analysis() -> str:
 
 def effects_to_json(effects: Effects) -> str:
     """Write effects as JSON; names of operations are left to the graph."""
-    sites = [(each.argument, each.kind, each.index, each.masked, each.conditional) for each in effects.sites]
+    sites = [(site.argument, site.kind, site.index, site.masked, site.conditional) for site in effects.sites]
     unknown = [
         (u.kind, u.index, u.reason, sorted(u.arguments), sorted(u.through), u.is_nested, u.is_lost)
         for u in effects.unknown
@@ -290,17 +290,17 @@ def union_of(effects: Sequence[Effects]) -> Effects:
     """
     sites: dict[tuple[object, ...], Site] = {}
     unknown: dict[tuple[object, ...], UnknownEffect] = {}
-    for each in effects:
-        for site in each.sites:
+    for form in effects:
+        for site in form.sites:
             key = (site.argument, site.kind, site.operation, site.location, site.masked, site.conditional)
             sites.setdefault(key, site)
-        for effect in each.unknown:
+        for effect in form.unknown:
             unknown.setdefault((effect.kind, effect.operation, effect.location, effect.reason), effect)
     return Effects(
-        arguments=tuple(dict.fromkeys(name for each in effects for name in each.arguments)),
+        arguments=tuple(dict.fromkeys(name for form in effects for name in form.arguments)),
         sites=tuple(sites.values()),
         unknown=tuple(unknown.values()),
-        aliases=tuple(dict.fromkeys(group for each in effects for group in each.aliases)),
+        aliases=tuple(dict.fromkeys(group for form in effects for group in form.aliases)),
     )
 
 

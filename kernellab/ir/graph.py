@@ -206,7 +206,7 @@ def main_file(graph: Graph) -> str | None:
 def reachable(
     starts: Iterable[int], following: Callable[[int], Iterable[int]], seen: set[int] | None = None
 ) -> list[int]:
-    """Return what some values, blocks or operations lead to, themselves included.
+    """Return the values, blocks or operations that some lead to, themselves included.
 
     What was ``seen`` before is left out, with all that it alone leads to; what is returned is added to it.
     """
@@ -305,7 +305,7 @@ def graph_to_json(graph: Graph) -> str:
         names = [field.name for record in records[:1] for field in fields(record) if field.name != "index"]
         return list(map(attrgetter(*names), records)) if records else []
 
-    tables = {each.name: table(getattr(graph, each.name)) for each in fields(graph)}
+    tables = {attribute.name: table(getattr(graph, attribute.name)) for attribute in fields(graph)}
     document = {"schema": SCHEMA, **tables, "locations": rows}  # written last, when all others have put theirs there
     return json.dumps(document, separators=(",", ":"), default=position)
 

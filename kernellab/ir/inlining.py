@@ -54,7 +54,7 @@ class _Copy:
         copied: list[Function] = []
         while len(copied) < len(self._called):
             name = list(self._called)[len(copied)]
-            function = next(each for each in self.graph.functions if each.name == name)
+            function = next(candidate for candidate in self.graph.functions if candidate.name == name)
             region = self.region(function.region, None)
             copied.append(replace(function, region=region, arguments=self.copies_of(function.arguments)))
         return copied
@@ -72,7 +72,7 @@ class _Copy:
         for block in old:
             inside: list[int] = []
             self._body(block, blocks[block], inside, blocks)
-            successors = tuple(blocks[each] for each in self.graph.blocks[block].successors)
+            successors = tuple(blocks[successor] for successor in self.graph.blocks[block].successors)
             copied = self.blocks[blocks[block]]
             assert copied is not None, "its place was taken above"
             self.blocks[blocks[block]] = replace(copied, operations=tuple(inside), successors=successors)
@@ -98,7 +98,7 @@ class _Copy:
         return None if self.graph.blocks[self.graph.regions[callee.region].blocks[0]].successors else callee
 
     def _inline(self, helper: Function, call: Operation, target: int, inside: list[int]) -> None:
-        """Copy the body of a helper into the place of a call, whose results are what it returns."""
+        """Replace a call by the body of its helper; returned values become the results of the call."""
         body = self.graph.regions[helper.region].blocks[0]
         passed = self.copies_of(call.operands)
         self.names.update(zip(helper.arguments, passed, strict=True))
@@ -120,7 +120,7 @@ class _Copy:
             operands=self.copies_of(operation.operands),
             results=results,
             regions=tuple(self.region(region, place) for region in operation.regions),
-            successors=tuple(blocks[each] for each in operation.successors),
+            successors=tuple(blocks[successor] for successor in operation.successors),
             block=block,
         )
         return place

@@ -244,9 +244,9 @@ def _llvm_call(rest: str) -> Instruction:
     assembly = _ASM.search(rest)
     if assembly:
         instructions = [
-            _ptx(each[1], each[2]) for part in _ASM_END.split(assembly[1]) if (each := _ASM_PART.match(part))
+            _ptx(parsed[1], parsed[2]) for part in _ASM_END.split(assembly[1]) if (parsed := _ASM_PART.match(part))
         ]
-        return next((each for each in instructions if each.kind is not InstructionKind.OTHER), Instruction("asm"))
+        return next((part for part in instructions if part.kind is not InstructionKind.OTHER), Instruction("asm"))
     name = rest.partition("@")[2].partition("(")[0]
     buffer = _AMD_BUFFER.search(name)
     if buffer:

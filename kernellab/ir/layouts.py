@@ -82,7 +82,7 @@ class MemoryLayout:
 
     def banks(self, element_bits: int) -> dict[Index, int]:
         """Return the bank of each element; shared memory has 32 banks of four bytes."""
-        return {each: place * element_bits // (8 * BANK_BYTES) % BANKS for each, place in self.places.items()}
+        return {element: place * element_bits // (8 * BANK_BYTES) % BANKS for element, place in self.places.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,11 +175,11 @@ def _padded_places(fields: Mapping[str, Any], shape: Index) -> dict[Index, int]:
     else:
         places = _shared_linear(fields, shape)
     paddings = fields["paddings"]
-    return {each: place + sum(place // step * count for step, count in paddings) for each, place in places.items()}
+    return {index: place + sum(place // step * count for step, count in paddings) for index, place in places.items()}
 
 
 def _shared_linear(fields: Mapping[str, Any], shape: Index) -> dict[Index, int]:
-    return {element: place for place, element in _moves([tuple(each) for each in fields["offset"]], len(shape))}
+    return {element: place for place, element in _moves([tuple(offset) for offset in fields["offset"]], len(shape))}
 
 
 def _tensor_memory(fields: Mapping[str, Any], shape: Index) -> dict[Index, tuple[int, int]]:
@@ -280,7 +280,7 @@ def _fields(parts: list[str], known: Mapping[str, Encoding], end: str) -> dict[s
 
 def _words(value: Any) -> str:
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{name}={_words(each)}' for name, each in value.items())}}}"
+        return f"{{{', '.join(f'{name}={_words(member)}' for name, member in value.items())}}}"
     return str(list(value)).replace("(", "[").replace(")", "]") if isinstance(value, tuple) else str(value)
 
 

@@ -48,8 +48,8 @@ def scalars_of(graph: Graph, arguments: Mapping[str, Any]) -> list[Known]:
     A descriptor stands for several parameters of its name, none of them known.
     """
     names = graph.kernel.parameters
-    given = [arguments.get(name) if names.count(name) == 1 else None for name in names]
-    return [integers(int(v)) if isinstance(v, int) and abs(v) < 2**63 else None for v in given]
+    values = [arguments.get(name) if names.count(name) == 1 else None for name in names]
+    return [integers(int(v)) if isinstance(v, int) and abs(v) < 2**63 else None for v in values]
 
 
 def axis_of(operation: Operation) -> int:
@@ -101,7 +101,7 @@ def _truncating_division(a: Integers, b: Integers) -> Integers:
 
 def _if_positive(rule: Callable[..., Integers]) -> Callable[..., Known]:
     """Compute an unsigned operation where it agrees with the signed one: on numbers that are not negative."""
-    return lambda *operands: rule(*operands) if all(bool(np.all(each >= 0)) for each in operands) else None
+    return lambda *operands: rule(*operands) if all(bool(np.all(operand >= 0)) for operand in operands) else None
 
 
 def _comparison(predicate: str) -> Callable[..., Known]:
@@ -186,13 +186,13 @@ class Programs:
             weight, values = entered[block]
             end = self.block(block, values, weight)
             if end.name == "tt.return":
-                results = _join_values(results, [self.values.get(each) for each in end.operands], weight)
+                results = _join_values(results, [self.values.get(operand) for operand in end.operands], weight)
             for successor, leaving, passed in self._edges(end, weight):
                 entered[successor] = _merge_edge(entered.get(successor), leaving, passed)
                 waiting[successor] -= 1
                 if not waiting[successor]:
                     ready.append(successor)
-        for block in [each for each, count in waiting.items() if count > 0]:
+        for block in [index for index, count in waiting.items() if count > 0]:
             self.block(block, [], f"it is part of a cycle of branches{_at(end.location)}")
         return results
 
@@ -234,7 +234,7 @@ class Programs:
         return np.arange(self.programs, dtype=np.int64) // math.prod(self.grid[:axis]) % self.grid[axis]
 
     def _operands(self, operation: Operation) -> list[Known]:
-        return [self.values.get(each) for each in operation.operands]
+        return [self.values.get(operand) for operand in operation.operands]
 
     def _set(self, operation: Operation, found: list[Known]) -> None:
         self.values.update(zip(operation.results, found, strict=False))
@@ -247,12 +247,13 @@ class Programs:
         condition, passed = operands[0], operands[1:]
         yes, no = end.successors
         count = len(self.graph.blocks[yes].arguments)
-        taken, left = _split(weight, condition, end)
-        return [(yes, taken, passed[:count]), (no, left, passed[count:])]
+        entering, left = _split(weight, condition, end)
+        return [(yes, entering, passed[:count]), (no, left, passed[count:])]
 
     def _bodies(self, operation: Operation) -> list[int]:
         """Return the block of each region that has one."""
-        return [self.graph.regions[each].blocks[0] for each in operation.regions if self.graph.regions[each].blocks]
+        regions = (self.graph.regions[index] for index in operation.regions)
+        return [region.blocks[0] for region in regions if region.blocks]
 
     def _if(self, operation: Operation, weight: Weight) -> None:
         condition = self._operands(operation)[0]
@@ -319,7 +320,7 @@ class Programs:
 
 
 def _split(weight: Weight, condition: Known, operation: Operation) -> tuple[Weight, Weight]:
-    """Return how often each side of a branch runs."""
+    """Return the number of runs of each side of a branch."""
     if isinstance(weight, str):
         return weight, weight
     if condition is None:

@@ -68,14 +68,17 @@ def arguments_of(values: Iterable[Alternatives]) -> frozenset[int]:
     """Return every argument that some alternative derives from."""
     arguments: set[int] = set()
     for value in values:
-        for each in value:
-            arguments.update(each.arguments if isinstance(each, OpaqueAddress) else (argument for argument, _ in each))
+        for address in value:
+            if isinstance(address, OpaqueAddress):
+                arguments.update(address.arguments)
+            else:
+                arguments.update(argument for argument, _ in address)
     return frozenset(arguments)
 
 
 def carries_address(value: Alternatives) -> bool:
     """Whether some alternative is more than a number."""
-    return value != NUMBER and any(each != () for each in value)
+    return value != NUMBER and any(alternative != () for alternative in value)
 
 
 def union(values: Iterable[Alternatives], operation: int) -> Alternatives:
@@ -84,11 +87,11 @@ def union(values: Iterable[Alternatives], operation: int) -> Alternatives:
     ``operation`` is named as the place where the bound was passed.
     """
     joined: Alternatives = frozenset().union(*values)
-    absorbing = [each for each in joined if isinstance(each, OpaqueAddress) and each.absorbs]
+    absorbing = [address for address in joined if isinstance(address, OpaqueAddress) and address.absorbs]
     if len(joined) <= MAX_ALTERNATIVES and not absorbing:
         return joined
     reason = f"it may be more than {MAX_ALTERNATIVES} different addresses"
-    first = min((each.operation for each in absorbing), default=operation)
+    first = min((address.operation for address in absorbing), default=operation)
     return frozenset({OpaqueAddress(first, reason, arguments_of([joined]), absorbs=True)})
 
 
@@ -132,8 +135,8 @@ def opaque_result(values: Iterable[Alternatives], operation: int, reason: str) -
     operands = list(values)
     if any(not value for value in operands):
         return UNDEFINED
-    opaque = {each for value in operands for each in value if isinstance(each, OpaqueAddress)}
-    linear = [frozenset(each for each in value if not isinstance(each, OpaqueAddress)) for value in operands]
+    opaque = {alternative for value in operands for alternative in value if isinstance(alternative, OpaqueAddress)}
+    linear = [frozenset(a for a in value if not isinstance(a, OpaqueAddress)) for value in operands]
     alternatives: Alternatives = frozenset(opaque)
     if any(carries_address(value) for value in linear):
         alternatives |= frozenset({OpaqueAddress(operation, reason, arguments_of(linear))})
@@ -229,7 +232,9 @@ class Origins:
         return (
             any(operation.name in MEMORY and operation.results for operation in leading)
             or any(self._is_wide(value) for value in numbers)
-            or any((self.constants.integer(v) or 0) >= _LEAST_ADDRESS for each in leading for v in each.results)
+            or any(
+                (self.constants.integer(v) or 0) >= _LEAST_ADDRESS for operation in leading for v in operation.results
+            )
         )
 
     def _is_wide(self, value: int) -> bool:
@@ -302,8 +307,8 @@ class Rules:
 
     def _is_cut(self, operation: Operation) -> bool:
         """Whether a mask leaves a small number."""
-        known = [self.constants.integer(each) for each in operation.operands]
-        return any(each is not None and 0 <= each < SMALL_NUMBER for each in known)
+        known = [self.constants.integer(constant) for constant in operation.operands]
+        return any(constant is not None and 0 <= constant < SMALL_NUMBER for constant in known)
 
     def _is_narrow(self, operation: Operation) -> bool:
         """Whether a result has too few bits for an address."""

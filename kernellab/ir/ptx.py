@@ -248,7 +248,7 @@ class _BodyReader:
         if text.startswith("["):
             return self._address(text[1:-1].strip())
         if "|" in text:
-            return Vector(tuple(self._operand(each.strip()) for each in text.split("|")))
+            return Vector(tuple(self._operand(part.strip()) for part in text.split("|")))
         return self._plain(text)
 
     def _plain(self, text: str) -> Register | Symbol | Immediate:
@@ -274,7 +274,7 @@ class _BodyReader:
             target = instruction.operands[0]
             if isinstance(target, Symbol):
                 inner = (f"{target.name}#{scope}" for scope in reversed(scopes))
-                name = next((each for each in inner if each in self.labels), target.name)
+                name = next((label for label in inner if label in self.labels), target.name)
                 self.blocks[block][place] = replace(instruction, operands=(Symbol(name),))
         return tuple(tuple(block) for block in self.blocks)
 

@@ -156,7 +156,7 @@ def argument_slice(graph: Graph, argument: str, touching: Collection[int] | None
     starts = [value for value, name in zip(kernel.arguments, kernel.parameters, strict=True) if name == argument]
     forward = uses.forward(starts)
     if touching is None:
-        touching = {each for each in forward if graph.operations[each].name in MEMORY}
+        touching = {index for index in forward if graph.operations[index].name in MEMORY}
     return Slice(frozenset(forward), frozenset(uses.backward(touching)))
 
 
