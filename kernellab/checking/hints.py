@@ -291,7 +291,7 @@ def _factor_of(got: Any, want: ExpectedValue) -> str | None:
 
 
 def _count_added_launches(got: Any, want: ExpectedValue, before: Any, launches: int) -> int | None:
-    """Return how many launches were added to the initial contents: one, or all of them; else None."""
+    """Return the number of launches added to the initial contents: one, or all of them; else None."""
     for count in dict.fromkeys((1, launches)):
         total = before.double() + count * want.value.double()
         slack = unit_of(got.dtype) * (before.double().abs() + count * want.value.double().abs())

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ArgumentValue:
-    """What an argument was given: shape and strides of a tensor or descriptor in elements, or a plain value.
+    """The value of an argument: shape and strides of a tensor or descriptor in elements, or a plain value.
 
     ``shape`` is None unless there is one; ``value`` is None for everything that is not a number, truth value or string.
     """

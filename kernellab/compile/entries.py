@@ -62,7 +62,7 @@ def read_kept(folder: Path, digest: str, labels: Labels) -> Compiled | None:
 
 
 def subject_text(job: CompileJob) -> str:
-    """Return what a job compiles as JSON, to be kept with the compiled kernel."""
+    """Return the subject of a job as JSON, to be kept with the compiled kernel."""
     fields = {
         "kernel": job.closure.name,
         "target": str(job.target),
@@ -79,7 +79,7 @@ def entry_folder(folder: Path, digest: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What was compiled: the kernel's name, the target, the specialized parameters, and the options."""
+    """The subject of a compile: the kernel's name, the target, the specialized parameters, and the options."""
 
     kernel: str
     target: Target

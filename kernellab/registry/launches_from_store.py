@@ -276,7 +276,7 @@ def _axis(launches: Sequence[RecordedLaunch], axis: int) -> str | None:
 def _candidates(launches: Sequence[RecordedLaunch]) -> Iterator[Formula]:
     """Formulas, the likeliest first: quotients by a block size, then sizes, then products of two."""
     sizes = list(size_formulas(launches))
-    blocks = [each for each in sizes if each[0].startswith("meta[") and (each[1][-1] or 0) > 1]
+    blocks = [size for size in sizes if size[0].startswith("meta[") and (size[1][-1] or 0) > 1]
     quotients = [
         _combine_formulas(f"triton.cdiv({size[0]}, {block[0]})", size, block, _blocks_over)
         for size in sizes

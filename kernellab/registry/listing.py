@@ -99,7 +99,7 @@ class Filter:
 
     @property
     def words(self) -> str:
-        """What is asked for, as it is typed."""
+        """The filter as words of a command line."""
         options = {"name": self.name, "status": self.status, "notebook": self.notebook}
         since = [] if self.since is None else ["--since"]
         return " ".join(
@@ -173,7 +173,7 @@ def _distance(name: str, search: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _StoreView:
-    """What the store knows of a version, and the helpers of all, by name and text."""
+    """The stored history of a version, and the helpers of all versions by name and text."""
 
     launches: list[LaunchRow]
     tags: tuple[str, ...]
@@ -233,7 +233,7 @@ def _status(version: Version, known: _StoreView) -> VersionStatus:
 
 def launched_config(launch: RecordedLaunch) -> str:
     """The config of a launch in words; of a kernel without configs, its integer constexprs and ``num_warps``."""
-    sizes = {each.name: each.value for each in launch.arguments if each.constexpr and type(each.value) is int}
+    sizes = {a.name: a.value for a in launch.arguments if a.constexpr and type(a.value) is int}
     return launch.config or config_words({**sizes, "num_warps": launch.options.get("num_warps")})
 
 

@@ -230,7 +230,7 @@ def _comparison_rows(
     """The row of the fastest configs, then one per config that was measured before and after."""
     shared = [config for config in before if config in after]
     if shared:
-        pair = fastest([before[each] for each in shared]), fastest([after[each] for each in shared])
+        pair = fastest([before[config] for config in shared]), fastest([after[config] for config in shared])
         first = [side or kept[shared[0]] for side, kept in zip(pair, (before, after), strict=True)]
         yield _row(words, FASTEST, first[0], first[1], margin)
     else:

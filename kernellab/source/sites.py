@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class SiteKind(StrEnum):
-    """What a place does."""
+    """The kinds of places in a kernel where values arise or go."""
 
     ASSIGNMENT = "assignment"
     LOOP = "loop variable"

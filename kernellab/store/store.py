@@ -343,7 +343,7 @@ class Store:
         self.database.write(lambda cursor: cursor.execute("INSERT OR REPLACE INTO failures VALUES (?, ?, ?)", values))
 
     def failures(self) -> dict[int, tuple[str, float]]:
-        """Return the error of each version whose compile or launch failed, and when, by its id."""
+        """Return the error and its time for each version with a failed compile or launch, by its id."""
         rows = self.database.rows("SELECT rowid, version_id, message, created FROM failures")
         return dict(self.database.read_rows("failures", rows, _failure))
 
