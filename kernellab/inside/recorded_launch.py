@@ -31,12 +31,22 @@ def values_of_call(
         UsageError, LaunchError: the call does not fit the kernel, or the grid has no such program.
         WorkerTimeout: the programs took longer than ``timeout_s``.
     """
+    launch = launch_of_call(session, call)
+    request = RecordRequest(programs_in(launch.grid, programs), None if lines is None else frozenset(lines))
+    return record_launch(session, launch, request, timeout_s)
+
+
+def launch_of_call(session: Session, call: UserCall) -> KernelLaunch:
+    """The launch of a call; of an autotuned kernel with its first config.
+
+    Raises:
+        UsageError, LaunchError: the call does not fit the kernel.
+    """
     launches = Launches(call.kernel, call.grid, call.args, call.meta, session.target)
     configs = autotune_settings(call.kernel).configs
     launch = launches.of(launches.effective(configs[0]) if configs else NO_CONFIG)
     require_launchable(launch.grid, launches.name, session.target)
-    request = RecordRequest(programs_in(launch.grid, programs), None if lines is None else frozenset(lines))
-    return record_launch(session, launch, request, timeout_s)
+    return launch
 
 
 def record_launch(session: Session, launch: KernelLaunch, request: RecordRequest, timeout_s: float) -> Values:

@@ -22,6 +22,7 @@ from triton.runtime import interpreter as upstream
 
 from kernellab.interpreter.faults import InterpretedCheckFailed, UnsupportedOperation, current_line
 from kernellab.interpreter.values import (
+    ARITHMETIC,
     Array,
     Bounds,
     Handle,
@@ -398,7 +399,7 @@ def _convert(src: Handle, dtype: Any, *, toward_zero: bool) -> Handle:
     if is_low_precision(dtype.name):
         return Handle(round_to_type(src.data, dtype.name, toward_zero=toward_zero), dtype)
     target_dtype = numpy_dtype(dtype)
-    if dtype.is_fp16() and toward_zero:
+    if dtype.is_fp16() and toward_zero and not ARITHMETIC.is_wide:
         return Handle(_half_toward_zero(src.data), dtype)
     if src.data.dtype.kind == "f" and target_dtype.kind in "iu":
         return Handle(_float_to_int(src.data, target_dtype), dtype)

@@ -15,6 +15,8 @@ taint is followed to a store, an address or a branch.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -87,12 +89,16 @@ def encode(values: Floats, name: str) -> Array:
     return _with_payload(_cast(values, layout), values, layout)
 
 
-def round_to_type(values: Array, name: str, *, toward_zero: bool = False) -> Floats:
+def round_to_type(values: Array, name: str, *, toward_zero: bool = False) -> Array:
     """Round values to the type: to nearest, ties to even, or towards zero.
 
     A finite value beyond the range of an fp8 format, and infinity, become its largest number, as on NVIDIA GPUs
-    (``cvt.rn.satfinite``); in bf16 they become infinity.
+    (``cvt.rn.satfinite``); in bf16 they become infinity. Wide arithmetic does not round.
     """
+    return np.asarray(values, np.float64) if ARITHMETIC.is_wide else _round(values, name, toward_zero=toward_zero)
+
+
+def _round(values: Array, name: str, *, toward_zero: bool = False) -> Floats:
     floats = np.asarray(values, dtype=np.float32)
     if name == "bf16":
         return _bf16(floats, toward_zero)
@@ -201,9 +207,33 @@ _VALUE_DTYPES = {**_RAW_DTYPES, **{name: np.dtype(np.float32) for name in ("bf16
 _POINTER = np.dtype(np.uint64)
 
 
+@dataclass(slots=True)
+class Arithmetic:
+    """The arithmetic of the running launch. While ``is_wide``, floats of every type are computed in float64.
+
+    Memory keeps its types: a load widens, and only a store rounds.
+    """
+
+    is_wide: bool = False
+
+
+ARITHMETIC = Arithmetic()
+_WIDE_DTYPES = {name: np.dtype(np.float64) if dtype.kind == "f" else dtype for name, dtype in _VALUE_DTYPES.items()}
+
+
+@contextmanager
+def wide_arithmetic(is_wide: bool) -> Iterator[None]:
+    """Compute in float64 inside a with statement, if ``is_wide``."""
+    ARITHMETIC.is_wide = is_wide
+    try:
+        yield
+    finally:
+        ARITHMETIC.is_wide = False
+
+
 def numpy_dtype(dtype: Any) -> np.dtype[Any]:
     """Return the numpy type of the values of a Triton scalar, pointer or block type."""
-    return _look_up(_VALUE_DTYPES, dtype)
+    return _look_up(_WIDE_DTYPES if ARITHMETIC.is_wide else _VALUE_DTYPES, dtype)
 
 
 def raw_dtype(dtype: Any) -> np.dtype[Any]:
@@ -219,12 +249,15 @@ def _look_up(table: dict[str, np.dtype[Any]], dtype: Any) -> np.dtype[Any]:
 
 def to_bits(values: Array, dtype: Any) -> Array:
     """Return the elements of a block of a scalar Triton type as they lie in memory."""
-    return encode(values, dtype.name) if is_low_precision(dtype.name) else values.astype(raw_dtype(dtype), copy=False)
+    if not is_low_precision(dtype.name):
+        return values.astype(raw_dtype(dtype), copy=False)
+    return encode(_round(values, dtype.name) if ARITHMETIC.is_wide else values, dtype.name)
 
 
 def to_values(bits: Array, dtype: Any) -> Array:
     """Return the elements of a block as computed with, from those in memory."""
-    return decode(bits, dtype.name) if is_low_precision(dtype.name) else bits
+    values = decode(bits, dtype.name) if is_low_precision(dtype.name) else bits
+    return values.astype(np.float64) if ARITHMETIC.is_wide and values.dtype.kind == "f" else values
 
 
 _SHAPE = "_kernellab_shape"

@@ -42,7 +42,7 @@ from kernellab.interpreter.hazards import MemoryRegion
 from kernellab.interpreter.language import annotation_of, checked_builder, is_constexpr, prepare
 from kernellab.interpreter.memory import AccessRecorder, CheckedMemory
 from kernellab.interpreter.recording import RecordingSites, ValueRecorder
-from kernellab.interpreter.values import Handle, numpy_dtype, plain
+from kernellab.interpreter.values import Handle, numpy_dtype, plain, wide_arithmetic
 from kernellab.interpreter.watching import unwatch_operations, watch_operations
 from kernellab.launch.arguments import (
     ArgumentSpec,
@@ -105,7 +105,8 @@ def interpret(job: InterpretJob, progress: Progress | None) -> RunOutcome:
     builder.options = DeviceOptions(job.warps, job.multiprocessors)
     builder.low_precision_used.clear()
     builder.reads_device_registers = False
-    with _map_memory(launch) as address, np.errstate(all="ignore"):
+    is_wide = job.record is not None and job.record.is_wide
+    with _map_memory(launch) as address, np.errstate(all="ignore"), wide_arithmetic(is_wide):
         memory = CheckedMemory(launch, address)
         memory.watcher = None if job.watch is None else AccessRecorder(job.watch)
         builder.memory = memory

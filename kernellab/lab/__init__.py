@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from kernellab.explain.profile import Profile
     from kernellab.explain.traffic.result import Traffic
     from kernellab.export.write import Exported
+    from kernellab.inside.first_difference import FirstDifference
     from kernellab.inside.timeline import Timeline
     from kernellab.inside.values import Values
     from kernellab.timing.config import Space
@@ -181,6 +182,33 @@ class Lab(Workspace):
         call = call_in(session := self.session(), "values", kernel, grid, args, meta)
         chosen = [program] if programs is None else list(programs)
         return values_of_call(session, call, chosen, None if lines is None else set(lines), timeout_s)
+
+    def first_difference(
+        self,
+        kernel: Kernel | str | int,
+        other: Any,
+        grid: Any = None,
+        /,
+        *args: Any,
+        programs: Sequence[Any] | None = None,
+        timeout_s: float = 60.0,
+        **meta: Any,
+    ) -> FirstDifference:
+        """Find the first line of ``other`` whose values differ from those of a kernel by more than their roundings.
+
+        ``other`` is a kernel or a kept one's name, a `triton.Config` or dict with other options of the same kernel, or
+        ``"float64"`` for the kernel itself in that precision. Both run on the CPU, on copies. Without ``programs``,
+        those are compared that store the first element that differs.
+
+        Raises:
+            UsageError: the grid has no such program, or the grids differ.
+            LaunchError: the arguments do not fit one of the kernels.
+        """
+        from kernellab.inside.compared_launches import first_difference_of_calls
+        from kernellab.registry.calls import call_in
+
+        call = call_in(session := self.session(), "first_difference", kernel, grid, args, meta)
+        return first_difference_of_calls(session, call, other, programs, timeout_s)
 
     def tune(
         self,

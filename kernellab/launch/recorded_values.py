@@ -35,13 +35,15 @@ class ValueKind(StrEnum):
 class RecordRequest:
     """The values to record: those of ``programs``, in ``lines`` or, if None, in all.
 
-    A tile of more than ``tile_bytes`` is sampled; after ``total_bytes`` every tile of more than a few kilobytes is.
+    With ``is_wide``, floats of every type are computed in float64; memory keeps its types. A tile of more than
+    ``tile_bytes`` is sampled; after ``total_bytes`` every tile of more than a few kilobytes is.
     """
 
     programs: tuple[Program, ...] = ((0, 0, 0),)
     lines: frozenset[int] | None = None
     tile_bytes: int = 1 << 20
     total_bytes: int = 1 << 28
+    is_wide: bool = False
 
 
 @dataclass(frozen=True, slots=True)

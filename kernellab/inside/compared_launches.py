@@ -1,0 +1,137 @@
+"""Both sides of a first difference, recorded on the CPU: two kernels, two configs, or a kernel and its float64."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from kernellab._triton.kernel import is_kernel
+from kernellab.errors import KernellabError, UsageError, value_message
+from kernellab.inside.first_difference import FirstDifference, first_difference_of, first_rounding_of
+from kernellab.inside.recorded_launch import launch_of_call, programs_in, record_launch
+from kernellab.inside.values import Values
+from kernellab.launch.arguments import memory_of
+from kernellab.launch.calls import UserCall
+from kernellab.launch.memory import copy_arguments
+from kernellab.launch.recorded_values import Program, RecordRequest
+from kernellab.launch.run import ElementAccesses, Watch
+from kernellab.registry import Session
+from kernellab.timing.launches import KernelLaunch
+
+FLOAT64 = "float64"
+_MOST_PROGRAMS_TO_RUN = 1 << 12
+_SPREAD = 4
+
+
+def first_difference_of_calls(
+    session: Session, call: UserCall, other: Any, programs: Sequence[Any] | None, timeout_s: float
+) -> FirstDifference:
+    """Find the first line in which a call differs from another kernel, config or precision.
+
+    ``other`` is a kernel, the name or id of a kept one, a config or dict of other options of the same kernel, or
+    ``"float64"``. Without ``programs``, those that store the first element that differs are compared; where none
+    differs, the first, the last and some between.
+
+    Raises:
+        UsageError: ``other`` is none of these, or the grid has no such program.
+        LaunchError: the arguments do not fit one of the kernels.
+    """
+    left = launch_of_call(session, call)
+    name = left.job.closure.name
+    if isinstance(other, str) and other == FLOAT64:
+        chosen = programs_in(left.grid, programs or _spread(left.grid))
+        return first_rounding_of(name, *(_record(session, left, chosen, timeout_s, wide) for wide in (False, True)))
+    right, names = _other_launch(session, call, other, name)
+    if left.grid != right.grid:
+        raise UsageError(f"The grids {left.grid} and {right.grid} differ; compare configs with equal blocks.")
+    chosen = programs_in(left.grid, programs) if programs else _programs_that_differ(session, left, right, timeout_s)
+
+    def record(side: int, is_wide: bool) -> Values:
+        return _record(session, (left, right)[side], chosen, timeout_s, is_wide)
+
+    return first_difference_of(names, record)
+
+
+def _other_launch(session: Session, call: UserCall, other: Any, name: str) -> tuple[KernelLaunch, tuple[str, str]]:
+    """The launch to compare with, and the names of both sides."""
+    if is_kernel(other) or isinstance(other, str | int):
+        kernel = session.kernels[other] if isinstance(other, str | int) else other
+        launch = launch_of_call(session, replace(call, kernel=session.bind(kernel)))
+        there = str(other) if isinstance(other, str) else launch.job.closure.name
+        return launch, (name, there if there != name else f"{name} (other)")
+    options = getattr(other, "all_kwargs", lambda: other)()
+    if not isinstance(options, Mapping):
+        expected = 'a kernel, the name of a kept one, a triton.Config, a dict of options, or "float64"'
+        raise UsageError(value_message("other", other, expected))
+    changed = launch_of_call(session, replace(call, meta={**call.meta, **options}))
+    return changed, (name, ", ".join(f"{key}={value}" for key, value in options.items()))
+
+
+def _record(
+    session: Session, launch: KernelLaunch, programs: tuple[Program, ...], timeout_s: float, is_wide: bool
+) -> Values:
+    return record_launch(session, launch, RecordRequest(programs, is_wide=is_wide), timeout_s)
+
+
+def _programs_that_differ(
+    session: Session, left: KernelLaunch, right: KernelLaunch, timeout_s: float
+) -> tuple[Program, ...]:
+    """The programs that store the first element in which both launches differ; some of the grid where none does."""
+    spread = programs_in(left.grid, _spread(left.grid))
+    if math.prod(left.grid) > _MOST_PROGRAMS_TO_RUN:
+        return spread
+    try:
+        outputs = [_run(session, launch, timeout_s) for launch in (left, right)]
+    except KernellabError:  # what fails is recorded up to there
+        return spread
+    (one, accesses), (other, more) = outputs
+    for name, tensor in one.items():
+        there = other.get(name)
+        if there is None or there.shape != tensor.shape or not tensor.numel():
+            continue
+        element = _first_difference(tensor, there)
+        if element is not None:
+            numbers = [_writer(written.writers.get(name), element) for written in (accesses, more)]
+            return tuple(dict.fromkeys(_program(left.grid, number) for number in numbers if number >= 0)) or spread
+    return spread
+
+
+def _run(session: Session, launch: KernelLaunch, timeout_s: float) -> tuple[dict[str, Any], ElementAccesses]:
+    """Run a whole launch on copies; return its memory afterwards, and who wrote what."""
+    arguments = copy_arguments(launch.arguments)
+    accesses: list[ElementAccesses] = []
+    warps = launch.options.get("num_warps")
+    session.runtime.interpret(
+        launch.function, arguments, launch.grid, timeout_s, warps=warps, watch=Watch(), on_accesses=accesses.append
+    )
+    return memory_of(arguments), accesses[0]
+
+
+def _first_difference(one: Any, other: Any) -> int | None:
+    """The element of two tensors that differs first by far, else by anything, in the order of the elements."""
+    left, right = one.double().flatten(), other.double().flatten()
+    differs = ~((left == right) | (left.isnan() & right.isnan()))
+    if not bool(differs.any()):
+        return None
+    far = (left - right).abs().nan_to_num(math.inf, math.inf, math.inf) > 1e-3 * left.abs().nan_to_num(0, 0, 0).max()
+    return int(((differs & far) if bool((differs & far).any()) else differs).int().argmax())
+
+
+def _writer(writers: bytes | None, element: int) -> int:
+    import numpy as np
+
+    return -1 if writers is None else int(np.frombuffer(writers, np.int32)[element]) - 1
+
+
+def _program(grid: tuple[int, int, int], number: int) -> Program:
+    x_size, y_size, _ = grid
+    return number % x_size, number // x_size % y_size, number // (x_size * y_size)
+
+
+def _spread(grid: tuple[int, int, int]) -> list[Program]:
+    """The first program of a grid, the last, and some between."""
+    total = math.prod(grid)
+    numbers = dict.fromkeys(round(step * (total - 1) / _SPREAD) for step in range(_SPREAD + 1))
+    return [_program(grid, number) for number in numbers]

@@ -1,0 +1,318 @@
+"""The first line of two kernels whose values differ by more than their roundings.
+
+Both run the same programs twice. First in float64, where kernels that compute the same sum in another order agree to
+many digits: values that differ there are other values. If all agree, each runs in its own types, and its error is its
+distance from float64: the first line with far more error than its partner loses the precision.
+
+Where all that both store agrees, there is no difference, whatever their lines hold.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from kernellab.display import Drawable
+from kernellab.inside.line_pairs import ValuePair, value_pairs
+from kernellab.inside.values import Values
+from kernellab.launch.recorded_values import Program, RecordedValue, ValueKind
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Reason = Literal["value", "precision", "mask", "address", "missing"]
+# Constants keep their types in float64 (a float32 factor is off by 6e-8), and exp multiplies what they are off by.
+_EQUAL = 1e-5
+_TIMES_THE_ERROR = 16.0
+_ROUNDINGS = {"fp16": 2.0**-11, "bf16": 2.0**-8, "fp8e4nv": 2.0**-4, "fp8e5": 2.0**-3}
+_FLOAT32 = 2.0**-24
+_ROUNDINGS_ALLOWED = 4.0
+_STORES = frozenset({ValueKind.STORE, ValueKind.ATOMIC})
+
+
+@dataclass(frozen=True)
+class FirstDifference(Drawable):
+    """The first pair of values that differ, or None in ``left`` and ``right`` where all that is stored agrees.
+
+    ``names`` are the two sides, ``reason`` says what differs: a value, its precision, a mask, an address, or that
+    only one side computes it. ``element`` is an index in the tile where they differ, ``numbers`` are both values there,
+    and ``allowed`` is the difference that roundings explain. ``compared`` counts the compared values of ``programs``.
+    """
+
+    names: tuple[str, str]
+    left: RecordedValue | None = None
+    right: RecordedValue | None = None
+    reason: Reason | None = None
+    element: tuple[int, ...] = ()
+    numbers: tuple[float, float] = (0.0, 0.0)
+    allowed: float = 0.0
+    texts: tuple[str, str] = ("", "")
+    compared: int = 0
+    programs: tuple[Program, ...] = ()
+
+    def __bool__(self) -> bool:
+        return self.left is not None or self.right is not None
+
+    def __repr__(self) -> str:
+        return f"<{self.summary}>"
+
+    @property
+    def line(self) -> int | None:
+        """The line that differs first, of the right side if it has one; of a helper's parameter, that of the call."""
+        value = self.right or self.left
+        if value is None:
+            return None
+        return value.calls[-1] if value.kind is ValueKind.PARAMETER else value.line
+
+    @property
+    def summary(self) -> str:
+        """The difference in one sentence."""
+        if not self:
+            return f"No difference: all that {self.names[0]} and {self.names[1]} store agrees"
+        value = self.right or self.left
+        assert value is not None, "one side has it"
+        name = value.name or value.argument or "a value"
+        iteration = f", iteration {value.iteration[-1]}" if value.iteration else ""
+        where = f"line {self.line}, program {value.program}{iteration}"
+        one, other = self.numbers
+        match self.reason:
+            case "missing":
+                what = f"only {self.names[0] if self.right is None else self.names[1]} computes {name}"
+            case "mask":
+                what = f"the mask of {name} differs in element {self.element}"
+            case "address":
+                what = f"{name} is element {other:.0f} of its argument in place of {one:.0f}, at {self.element}"
+            case "precision":
+                what = f"{name} is off by {other:.3g} from float64, {self.names[0]} by {one:.3g}, at {self.element}"
+            case _:
+                what = f"{name} is {other:.6g} in place of {one:.6g}, at {self.element}; allowed {self.allowed:.2g}"
+        return f"First difference in {where}: {what}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Difference:
+    reason: Reason
+    element: tuple[int, ...]
+    numbers: tuple[float, float]
+    allowed: float
+
+
+def first_difference_of(
+    names: tuple[str, str], record: Callable[[int, bool], Values], *, compares_types: bool = True
+) -> FirstDifference:
+    """Find the first difference of two recorded sides; ``record(side, is_wide)`` records one of them.
+
+    With ``compares_types``, sides that agree in float64 are compared in their own types, too.
+    """
+    wide = record(0, True), record(1, True)
+    pairs = value_pairs(*wide)
+    programs = wide[0].programs
+    if not stores_agree(*wide, _EQUAL):
+        for pair in pairs:
+            difference = _value_difference(pair)
+            if difference is not None:
+                return _result(names, wide, pair, difference, len(pairs), programs)
+    if compares_types:
+        own = record(0, False), record(1, False)
+        tolerance = max(
+            (_rounding(value) for values in own for value in values.values if _is_float_store(value)), default=0
+        )
+        if not stores_agree(*own, _ROUNDINGS_ALLOWED * tolerance + 64 * _FLOAT32):
+            for pair, difference in _precision_differences(own, wide):
+                return _result(names, own, pair, difference, len(pairs), programs)
+    return FirstDifference(names, compared=len(pairs), programs=programs)
+
+
+def first_rounding_of(name: str, own: Values, wide: Values) -> FirstDifference:
+    """Find the first line of a kernel that loses far more precision, against float64, than its operands had lost."""
+    errors = _errors(own, wide)
+    lost: list[float] = []
+    pairs = list(_same_places(own.values, wide.values))
+    for value, exact in pairs:
+        error = errors.get(id(value))
+        share = 0.0 if error is None or not error.size else float(error.max()) / (_scale(exact) or 1.0)
+        before = max((lost[at] for at in value.reads if at < len(lost)), default=0.0)
+        allowed = _TIMES_THE_ERROR * (before + _rounding(value))
+        lost.append(share)
+        if error is not None and share > allowed:
+            element = _first(error)
+            numbers = (float(exact.data[element]), float(value.data[element]))
+            difference = _Difference("value", element, numbers, allowed * _scale(exact))
+            names, pair = (f"{name} in float64", name), ValuePair(exact, value)
+            return _result(names, (wide, own), pair, difference, len(pairs), own.programs)
+    return FirstDifference((f"{name} in float64", name), compared=len(pairs), programs=own.programs)
+
+
+def _scale(value: RecordedValue) -> float:
+    """The largest finite magnitude of a tile, 0 if there is none."""
+    import numpy as np
+
+    finite = np.abs(value.data[np.isfinite(value.data)]) if value.data.dtype.kind == "f" else value.data.ravel()[:0]
+    return float(finite.max()) if finite.size else 0.0
+
+
+def stores_agree(left: Values, right: Values, tolerance: float) -> bool:
+    """Whether both sides leave the same elements with the same values, within a share of the largest one."""
+    one, other = (_stored(values) for values in (left, right))
+    if one.keys() != other.keys():
+        return False
+    largest: dict[str | None, float] = {}
+    for (argument, _), number in one.items():
+        if abs(number) < float("inf"):
+            largest[argument] = max(largest.get(argument, 0.0), abs(number))
+    return all(
+        _is_near(number, other[key], tolerance * max(largest.get(key[0], 0.0), abs(number)))
+        for key, number in one.items()
+    )
+
+
+def _is_near(one: float, other: float, allowed: float) -> bool:
+    return one == other or (math.isnan(one) and math.isnan(other)) or abs(one - other) <= allowed
+
+
+def _stored(values: Values) -> dict[tuple[str | None, int], float]:
+    """The last value of each element that was stored, and of an atomic the sum of its operands."""
+    import numpy as np
+
+    stored: dict[tuple[str | None, int], float] = {}
+    for value in values.values:
+        if value.kind in _STORES and value.elements is not None:
+            lanes = (
+                np.ones(value.data.shape, bool) if value.mask is None else np.broadcast_to(value.mask, value.data.shape)
+            )
+            elements = np.broadcast_to(value.elements, value.data.shape)[lanes].tolist()
+            for element, number in zip(elements, value.data[lanes].tolist(), strict=True):
+                key = (value.argument, element)
+                is_sum = value.kind is ValueKind.ATOMIC
+                stored[key] = stored.get(key, 0.0) * is_sum + float(number)
+    return stored
+
+
+def _result(
+    names: tuple[str, str],
+    sides: tuple[Values, Values],
+    pair: ValuePair,
+    difference: _Difference,
+    compared: int,
+    programs: tuple[Program, ...],
+) -> FirstDifference:
+    texts = (_text_of(sides[0], pair.left), _text_of(sides[1], pair.right))
+    place = (difference.reason, difference.element, difference.numbers, difference.allowed)
+    return FirstDifference(names, pair.left, pair.right, *place, texts, compared, programs)
+
+
+def _text_of(values: Values, value: RecordedValue | None) -> str:
+    """The text of a value's line, "" for no value."""
+    if value is None:
+        return ""
+    for file, first_line, text in ((values.file, values.first_line, values.source), *values.helpers):
+        lines = text.splitlines()
+        if file == value.file and 0 <= value.line - first_line < len(lines):
+            return lines[value.line - first_line].strip()
+    return ""
+
+
+def _value_difference(pair: ValuePair) -> _Difference | None:
+    """How two values differ: their lanes, their addresses, or their contents by more than float64 explains."""
+    import numpy as np
+
+    left, right = pair.left, pair.right
+    if left is None or right is None:
+        return _Difference("missing", (), (0.0, 0.0), 0.0)
+    if left.data.shape != right.data.shape:
+        return _Difference("value", (), (float(left.data.size), float(right.data.size)), 0.0)
+    lanes = _lanes(left)
+    if not np.array_equal(lanes, _lanes(right)):
+        return _Difference("mask", _first(lanes != _lanes(right)), (0.0, 0.0), 0.0)
+    if left.elements is not None and right.elements is not None:
+        moved = (np.broadcast_to(left.elements, lanes.shape) != np.broadcast_to(right.elements, lanes.shape)) & lanes
+        if moved.any() or left.argument != right.argument:
+            element = _first(moved) if moved.any() else ()
+            sides = [
+                np.broadcast_to(numbers, lanes.shape)[element].flat[0] for numbers in (left.elements, right.elements)
+            ]
+            return _Difference("address", element, (float(sides[0]), float(sides[1])), 0.0)
+    if left.kind not in _STORES:
+        lanes = np.ones(lanes.shape, bool)  # what a load puts into masked lanes counts
+    one, other = left.data.astype(np.float64), right.data.astype(np.float64)
+    finite = np.abs(one[np.isfinite(one) & lanes])
+    scale = float(finite.max()) if finite.size else 0.0
+    is_exact = left.data.dtype.kind != "f" and right.data.dtype.kind != "f"
+    allowed = 0.0 if is_exact else _EQUAL * scale
+    with np.errstate(invalid="ignore"):
+        differs = ~((np.abs(one - other) <= allowed) | (one == other) | (np.isnan(one) & np.isnan(other))) & lanes
+    if not differs.any():
+        return None
+    element = _first(differs)
+    return _Difference("value", element, (float(one[element]), float(other[element])), allowed)
+
+
+def _lanes(value: RecordedValue) -> NDArray[Any]:
+    import numpy as np
+
+    shape = value.data.shape
+    return np.ones(shape, bool) if value.mask is None else np.broadcast_to(value.mask, shape)
+
+
+def _first(lanes: NDArray[Any]) -> tuple[int, ...]:
+    import numpy as np
+
+    return tuple(int(index) for index in np.unravel_index(int(lanes.argmax()), lanes.shape))
+
+
+def _is_float_store(value: RecordedValue) -> bool:
+    return value.kind in _STORES and value.data.dtype.kind == "f"
+
+
+def _rounding(value: RecordedValue) -> float:
+    return _ROUNDINGS.get(value.dtype, _FLOAT32)
+
+
+def _precision_differences(
+    own: tuple[Values, Values], wide: tuple[Values, Values]
+) -> Iterator[tuple[ValuePair, _Difference]]:
+    """The pairs of which one is much farther from its value in float64 than the other, in order."""
+    import numpy as np
+
+    errors = [_errors(*side) for side in zip(own, wide, strict=True)]
+    for pair in value_pairs(*own):
+        one, other = errors[0].get(id(pair.left)), errors[1].get(id(pair.right))
+        if pair.left is None or one is None or other is None or one.shape != other.shape or not one.size:
+            continue
+        worst = float(np.nanmax(np.maximum(one, other)))
+        best = min(float(np.nanmax(one)), float(np.nanmax(other)))
+        finite = np.abs(pair.left.data[np.isfinite(pair.left.data)])
+        scale = float(finite.max()) if finite.size else 0.0
+        allowed = _TIMES_THE_ERROR * best + 64 * _FLOAT32 * scale
+        if worst > allowed:
+            element = _first(np.nan_to_num(np.maximum(one, other)))
+            yield pair, _Difference("precision", element, (float(one[element]), float(other[element])), allowed)
+
+
+def _errors(own: Values, wide: Values) -> dict[int, NDArray[Any]]:
+    """The distance of each float value from its value in float64, by the identity of the value."""
+    import numpy as np
+
+    errors: dict[int, NDArray[Any]] = {}
+    for value, exact in _same_places(own.values, wide.values):
+        if value.data.dtype.kind == "f" and value.data.shape == exact.data.shape:
+            with np.errstate(invalid="ignore"):
+                errors[id(value)] = np.where(_lanes(value), np.abs(value.data.astype(np.float64) - exact.data), 0.0)
+    return errors
+
+
+def _same_places(
+    own: Sequence[RecordedValue], wide: Sequence[RecordedValue]
+) -> Iterator[tuple[RecordedValue, RecordedValue]]:
+    """The values of two runs of one kernel, as long as both take the same way."""
+    for value, exact in zip(own, wide, strict=False):
+        if (value.line, value.name, value.iteration, value.kind) != (
+            exact.line,
+            exact.name,
+            exact.iteration,
+            exact.kind,
+        ):
+            return
+        yield value, exact

@@ -1,0 +1,108 @@
+"""The first line that differs: of planted faults it is the faulty one, and of equal kernels there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import triton
+
+import kernellab
+from kernellab.errors import UsageError
+from kernellab.inside.first_difference import FirstDifference
+from tests.inside import kernels
+from tests.inside.planted_faults import EQUAL, FAULTS, Change
+from tests.inside.transcripts import CASES
+from tests.labs import shared_lab
+from tests.tables import every
+
+CASE_OF = {case.name: case for case in CASES}
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[kernellab.Lab]:
+    with shared_lab(store=":memory:") as lab:
+        yield lab
+
+
+def difference_of(lab: kernellab.Lab, change: Change, folder: Path) -> tuple[FirstDifference, int]:
+    """The first difference of a change, and the line that was changed."""
+    changed, line = change.apply(folder)
+    case = CASE_OF[change.kernel]
+    return lab.first_difference(case.kernel, changed, case.grid, **case.arguments()), line
+
+
+@pytest.mark.parametrize("change", every(5, FAULTS), ids=lambda change: change.name)
+def test_the_faulty_line_is_the_first_that_differs(lab: kernellab.Lab, change: Change, tmp_path: Path) -> None:
+    difference, line = difference_of(lab, change, tmp_path)
+    assert difference, difference.summary
+    assert difference.line in {line, *fed_by(change, line)}, difference.summary
+
+
+def fed_by(change: Change, line: int) -> set[int]:
+    """The line that a faulty loop or branch feeds directly: the first one in it."""
+    text = Path(kernels.__file__).read_text().splitlines()[line - 1].strip()
+    return {line + 1} if text.startswith(("for", "if")) else set()
+
+
+@pytest.mark.parametrize("change", every(4, EQUAL), ids=lambda change: change.name)
+def test_kernels_that_only_round_otherwise_have_no_difference(
+    lab: kernellab.Lab, change: Change, tmp_path: Path
+) -> None:
+    difference, _ = difference_of(lab, change, tmp_path)
+    assert not difference, difference.summary
+    assert difference.summary.startswith("No difference")
+
+
+def test_there_are_sixty_faults_and_twenty_equal_pairs() -> None:
+    assert len({change.name for change in FAULTS}) >= 60
+    assert len({change.name for change in EQUAL}) >= 20
+
+
+def test_both_tiles_and_the_numbers_of_the_element_are_told(lab: kernellab.Lab, tmp_path: Path) -> None:
+    change = Change("descriptors", "tile + tile", "tile * tile")
+    difference, line = difference_of(lab, change, tmp_path)
+    assert difference.left is not None
+    assert difference.right is not None
+    one, other = (side.data[difference.element] for side in (difference.left, difference.right))
+    assert difference.numbers == (pytest.approx(one), pytest.approx(other))
+    assert difference.texts == ("doubled = tile + tile", "doubled = tile * tile")
+    assert f"line {line}" in difference.summary
+
+
+def test_two_configs_with_equal_blocks_are_compared(lab: kernellab.Lab) -> None:
+    case = CASE_OF["scan"]
+    same = lab.first_difference(case.kernel, triton.Config({}, num_warps=8), case.grid, **case.arguments())
+    assert not same
+    other = lab.first_difference(case.kernel, {"n": 17}, case.grid, **case.arguments())
+    assert other.reason == "mask"
+
+
+def test_other_grids_cannot_be_compared(lab: kernellab.Lab) -> None:
+    case = CASE_OF["scan"]
+    with pytest.raises(UsageError, match="equal blocks"):
+        lab.first_difference(case.kernel, {"BLOCK": 4}, lambda meta: (24 // meta["BLOCK"],), **case.arguments())
+
+
+@triton.jit
+def cancels(x, out, BLOCK: triton.language.constexpr):
+    offsets = triton.language.arange(0, BLOCK)
+    value = triton.language.load(x + offsets)
+    large = value + 1000000.0
+    small = large - 1000000.0
+    triton.language.store(out + offsets, small)
+
+
+def test_a_line_that_loses_its_digits_is_found_against_float64(lab: kernellab.Lab) -> None:
+    difference = lab.first_difference(cancels, "float64", (1,), torch.rand(16), torch.zeros(16), BLOCK=16)
+    assert difference.texts[1] == "small = large - 1000000.0"
+    product = CASE_OF["product"]
+    assert not lab.first_difference(product.kernel, "float64", product.grid, **product.arguments())
+
+
+def test_something_else_than_a_kernel_or_config_is_refused(lab: kernellab.Lab) -> None:
+    case = CASE_OF["scan"]
+    with pytest.raises(UsageError, match=r"other is 3\.5"):
+        lab.first_difference(case.kernel, 3.5, case.grid, **case.arguments())
