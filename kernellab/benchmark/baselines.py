@@ -210,7 +210,7 @@ class BaselineFile:
 
 
 def _parse_baseline(device: str, entry: Mapping[str, Any], path: Path) -> Baseline:
-    known = {each.name for each in fields(Baseline)} - {"device"}
+    known = {field.name for field in fields(Baseline)} - {"device"}
     values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()}
     for name in ("inputs", "outputs"):
         values[name] = {key: tuple(value) for key, value in values.get(name, {}).items()}

@@ -354,14 +354,15 @@ def _check_outputs(
     """Compare the outputs of both sides."""
     one, two = outcomes
     mutated = frozenset[str]().union(*(o.compiled.effects.mutated for o in outcomes if o.compiled is not None))
-    want = {name: each for name, each in one.memory.items() if name in mutated}
+    want = {name: tensor for name, tensor in one.memory.items() if name in mutated}
     if right.reference is not None:
         one.poisoned.lift()
         values = right.reference(arguments).of(want)
         return compare(right.name, values, want, one.poisoned.unwritten, one.poisoned.fills)
-    got = {name: each for name, each in two.memory.items() if name in mutated}
-    never = {each.name: pattern_mask(got[each.name]) & ~pattern_mask(want[each.name]) for each in two.poisoned.filled}
-    return compare(left.name, {name: ExpectedValue(each) for name, each in want.items()}, got, never)
+    got = {name: tensor for name, tensor in two.memory.items() if name in mutated}
+    names = [filled.name for filled in two.poisoned.filled]
+    never = {name: pattern_mask(got[name]) & ~pattern_mask(want[name]) for name in names}
+    return compare(left.name, {name: ExpectedValue(tensor) for name, tensor in want.items()}, got, never)
 
 
 def _effect_changes(pair: tuple[Compiled | None, Compiled | None]) -> list[str]:
@@ -399,14 +400,14 @@ def _time_in_turns(pair: list[Implementation], arguments: Mapping[str, Any], run
             timer.load_in_worker(implementation)
         timer.interleave(pair, _WARM_UP_ROUNDS)
         samples = timer.interleave(pair, _ROUNDS)
-        reasons = {each.name: timer.why_here(each) for each in pair}
+        reasons = {implementation.name: timer.why_here(implementation) for implementation in pair}
         clocks = timer.clocks()
     finally:
         timer.close()
     notes = [f"{name} was timed in the notebook's own process: {why}" for name, why in reasons.items() if why]
     notes += [clocks.text] if clocks is not None and clocks.differ else []
     ratio = ratio_interval(samples[1], samples[0])
-    medians = [interval(each).median for each in samples]
+    medians = [interval(times).median for times in samples]
     verdict: Verdict = "no difference"
     if ratio.low > 1 and ratio.median > 1 + _MARGIN:
         verdict = "slower"

@@ -211,7 +211,7 @@ def _benchmark_of(frame: pandas.DataFrame) -> Benchmark:
         ceilings=None if ceilings is None else Ceilings(**ceilings),
         provenance={name: value for name, value in attrs.items() if name not in {*_ATTRIBUTES, "clocks"}},
         notes=tuple(attrs["notes"]),
-        clocks=tuple(Clocks(**{**each, "point": tuple(each["point"].items())}) for each in attrs.get("clocks", ())),
+        clocks=tuple(Clocks(**{**entry, "point": tuple(entry["point"].items())}) for entry in attrs.get("clocks", ())),
     )
 
 

@@ -129,7 +129,7 @@ class Outputs:
             differences = compare(
                 self._representative(members[founder]), [self._representative(members[group]) for group in new]
             )
-            self.pairs.update({frozenset((group, founder)): each for group, each in zip(new, differences, strict=True)})
+            self.pairs.update({frozenset((group, founder)): pair for group, pair in zip(new, differences, strict=True)})
 
     def _representative(self, configs: Sequence[Config]) -> Config:
         """Return a config of a group, a freshly measured one if possible."""
@@ -223,7 +223,7 @@ def _read_differences(text: str) -> dict[str, tuple[OutputDifference, ...]]:
     try:
         with reading("how outputs differ"):
             read = parse_json(text).items()
-            differences = {group: tuple(OutputDifference(*each) for each in differing) for group, differing in read}
+            differences = {group: tuple(OutputDifference(*values) for values in differing) for group, differing in read}
             require_type(differences, dict[str, tuple[OutputDifference, ...]], "the differences")
             require(all(differences.values()), "the differences", text, "one at least")
             return differences
@@ -242,7 +242,7 @@ def rows_with_agreement(rows: Mapping[Config, Row], outputs: Outputs) -> dict[Co
         updated = replace(row, apart=apart.get(group, ""), group=row.group if _group(row) == group else group)
         if config in outvoted:
             differing = outputs.pairs.get(frozenset((group, leader)), ())
-            how = "; ".join(each.text for each in differing) or "its outputs differ"
+            how = "; ".join(difference.text for difference in differing) or "its outputs differ"
             reason = f"{how}, from what {len(majority)} of the {len(outputs.groups)} configs leave; {DECIDES}"
             updated = replace(updated, status=Status.DIFFERS, reason=reason, standing="", tuning="")
         elif row.status is Status.DIFFERS:
@@ -265,7 +265,7 @@ def _differences_json(outputs: Outputs) -> dict[str, str]:
         for group in pair if differing and len(pair) > 1 else ():
             (other,) = pair - {group}
             if other in largest:
-                plain = [[each.argument, each.differing, each.elements, each.largest] for each in differing]
+                plain = [[d.argument, d.differing, d.elements, d.largest] for d in differing]
                 differences.setdefault(group, {})[other] = plain
     return {group: json.dumps(others, sort_keys=True) for group, others in differences.items()}
 
@@ -275,7 +275,7 @@ def disagreement_note(agreement: Agreement) -> str:
     if not agreement.disagrees:
         return ""
     ran, largest = sum(map(len, agreement.groups)) + len(agreement.not_compared), len(agreement.groups[0])
-    how = "; ".join(each.text for each in agreement.arguments)
+    how = "; ".join(difference.text for difference in agreement.arguments)
     how = f"Between groups, at most: {how}" if how else "How they differ was not kept"
     if agreement.has_majority:
         return (

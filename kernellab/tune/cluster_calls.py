@@ -261,7 +261,7 @@ class CallQueue:
     def _add_owner(self, name: str, owner: GpuOwner | None) -> None:
         if owner is None:
             return
-        if owner.kind == self._kind and owner.gpu not in {each.gpu for each in self._owners.values()}:
+        if owner.kind == self._kind and owner.gpu not in {other.gpu for other in self._owners.values()}:
             self._owners[name] = owner
         else:
             self.notes.append(

@@ -65,7 +65,7 @@ class Differences:
 
     @cached_property
     def blocks(self) -> list[Block]:
-        """The blocks whose size differs: ranges of indices, and extents of the blocks of descriptors."""
+        """The blocks of different sizes: ranges of indices, and extents of the blocks of descriptors."""
         blocks: list[Block] = []
         for a, b in self.pairs:
             if a.name == "tt.make_range" and a.attributes != b.attributes:
@@ -80,11 +80,13 @@ class Differences:
         graph, other = self.facts.graph, self.second.facts.graph
         ours, theirs = (described_extents(g.values[o.operands[0]].type) for g, o in ((graph, first), (other, second)))
         maker = graph.maker(first.operands[0])
-        made = maker is not None and maker.name == "tt.make_tensor_descriptor"
+        is_built = maker is not None and maker.name == "tt.make_tensor_descriptor"
         indices = first.operands[len(first.operands) - len(ours) :]
         for axis, (extent, other_extent, index) in enumerate(zip(ours, theirs, indices, strict=True)):
             if extent != other_extent:
-                yield Block(None, tuple(self.facts.terms(index)), maker.operands[1 + axis] if maker and made else None)
+                yield Block(
+                    None, tuple(self.facts.terms(index)), maker.operands[1 + axis] if maker and is_built else None
+                )
 
     @cached_property
     def constants(self) -> list[int]:

@@ -142,7 +142,7 @@ class GraphFacts:
         return list(dict.fromkeys(term for value in added for term in self.terms(value)))
 
     def terms(self, value: int) -> Iterator[int]:
-        """Yield the scalars whose sum all elements of a value are; none where they differ."""
+        """Yield the scalars that add up to each element of a value; none if the elements differ."""
         scalar = self.scalar(value)
         maker = None if scalar is None else self.graph.maker(scalar)
         if maker is not None and maker.name == "arith.addi":
@@ -152,7 +152,7 @@ class GraphFacts:
             yield scalar
 
     def _offsets(self, pointer: int) -> Iterator[int]:
-        """Yield what was added to a pointer."""
+        """Yield the offsets added to a pointer, the last one first."""
         maker = self._shaped_maker(pointer)
         while maker is not None and maker.name == "tt.addptr":
             yield maker.operands[1]
@@ -183,12 +183,12 @@ class GraphFacts:
         return programs.values
 
     def over_programs(self, value: int) -> Integers | None:
-        """Return what a scalar is in each program, or None where that is not known."""
+        """Return the number of a scalar in each program, or None if it is unknown."""
         known = self.known.get(value)
         return None if known is None else np.broadcast_to(known, int(np.prod(self.grid)))
 
     def in_launch(self, value: int) -> Integers | None:
-        """Return the different numbers that a scalar is in all programs and rounds; None where they are not known."""
+        """Return the distinct numbers of a scalar in all programs and rounds, or None if they are unknown."""
         known = self.over_programs(value)
         return np.unique(known) if known is not None else self._by_rounds.get(value)
 
@@ -215,7 +215,7 @@ class GraphFacts:
             programs.call(self.graph.kernel, scalars_of(self.graph, self.arguments), integers(1))
         except CannotFollow:
             return {}
-        return {value: np.array(sorted(found)) for value, found in numbers.items() if value not in lost}
+        return {value: np.array(sorted(observed)) for value, observed in numbers.items() if value not in lost}
 
     def is_counted(self, value: int) -> bool:
         """Whether a value changes from round to round of a loop."""

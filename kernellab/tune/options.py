@@ -79,5 +79,5 @@ class Options:
 
     @property
     def compiles_longest_first(self) -> bool:
-        """Whether the order of compile times comes before that of the list, of which a budget takes the first."""
+        """Whether slow compiles start first; a budget takes configs in the order of the list instead."""
         return self.budget_s is None and self.budget_configs is None

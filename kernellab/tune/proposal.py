@@ -76,7 +76,7 @@ class ProposedSpace:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was proposed, what stays and why, and how to give configs, as sentences."""
+        """Sentences on the proposed values, on those that stay and why, and on how to pass configs."""
         return tuple(filter(None, (self._summary, *self._stays)))
 
     @property
@@ -136,7 +136,7 @@ _OF_PRODUCTS = frozenset({KernelKind.PRODUCT, KernelKind.ATTENTION})
 
 @dataclass(frozen=True)
 class Proposal:
-    """What a space is made of: the facts of the launch, the roles of its constexprs, its number of warps and stages.
+    """The basis of a proposed space: facts of the launch, roles of its constexprs, numbers of warps and stages.
 
     ``orders`` has the values of each constexpr that orders the programs.
     """
@@ -198,15 +198,15 @@ class Proposal:
         """Return the configs of the generator for a kind, under the names of the kernel's own constexprs."""
         programs, loops = self._of_kind(RoleKind.PROGRAMS), self._of_kind(RoleKind.LOOP)
         if kind in {KernelKind.ELEMENTWISE, KernelKind.REDUCTION} and 1 <= len(programs) <= 3 and not loops:
-            configs = workloads.pointwise(*map(_extent, programs), target=self.target)
+            configs = workloads.pointwise(*map(_block_extent, programs), target=self.target)
             return _configs_of_roles(configs, zip(("XBLOCK", "YBLOCK", "ZBLOCK"), programs, strict=False))
         if kind in {KernelKind.REDUCTION, KernelKind.SCAN} and len(programs) <= 1 and len(loops) == 1:
-            rows = _extent(programs[0]) if programs else self.facts.grid[0]
-            configs = workloads.reduction(max(rows, 1), _extent(loops[0]), target=self.target)
+            rows = _block_extent(programs[0]) if programs else self.facts.grid[0]
+            configs = workloads.reduction(max(rows, 1), _block_extent(loops[0]), target=self.target)
             return _configs_of_roles(configs, [*(("XBLOCK", role) for role in programs), ("R0_BLOCK", loops[0])])
         if kind is KernelKind.PERSISTENT_REDUCTION and len(programs) == 1:
             row = max(self._numel // (programs[0].value if programs[0].in_tensors else 1), 1)
-            configs = workloads.persistent_reduction(_extent(programs[0]), row, target=self.target)
+            configs = workloads.persistent_reduction(_block_extent(programs[0]), row, target=self.target)
             return _configs_of_roles(configs, [("XBLOCK", programs[0])])
         if kind is KernelKind.PRODUCT and self._blocks:
             return self._products()
@@ -220,19 +220,23 @@ class Proposal:
         if not len(rows) == len(loops) == 1:
             return []
         space: Iterable[Config] = workloads.attention(
-            _extent(rows[0]), _extent(loops[0]), self._width, target=self.target, element_bytes=self._dot_bytes
+            _block_extent(rows[0]),
+            _block_extent(loops[0]),
+            self._width,
+            target=self.target,
+            element_bytes=self._dot_bytes,
         )
         if not programs:
             space = [config for config in space if config.values["BLOCK_M"] == rows[0].value]
         return _configs_of_roles(space, [*(("BLOCK_M", role) for role in programs), ("BLOCK_N", loops[0])])
 
     def _products(self) -> list[Config]:
-        """Return the configs of products: a dimension whose block is fixed has the launched value."""
+        """Return the configs of products; the block of a fixed dimension keeps its launched value."""
         dot = self.facts.operations_named(*DOTS)[0]
         left, right = (self.facts.graph.values[operand].shape[-2:] for operand in dot.operands[:2])
         tile = {"M": left[0], "N": right[1], "K": left[1]}
         of_dimension = {name: role for role in self._blocks for name in role.dimensions}
-        extents = [_extent(of_dimension[name]) if name in of_dimension else tile[name] for name in "MNK"]
+        extents = [_block_extent(of_dimension[name]) if name in of_dimension else tile[name] for name in "MNK"]
         space = workloads.matmul(*extents, target=self.target, element_bytes=self._dot_bytes)
         others = [name for name in tile if name not in of_dimension]
         fitting = [c for c in space if all(c.values[f"BLOCK_{name}"] == tile[name] for name in others)]
@@ -296,7 +300,7 @@ class Proposal:
         """Return configs with blocks half to four times as large as others, the nearest first, with all warps."""
         names = [role.name for role in self._blocks]
         known = [self._launched, *generated]
-        tops = {role.name: max(power_of_two(_extent(role)), role.value) for role in self._blocks}
+        tops = {role.name: max(power_of_two(_block_extent(role)), role.value) for role in self._blocks}
         choices = [
             sorted(
                 {int(c.values[name] * factor) for c in known for factor in (0.5, 1, 2, 4)} & _sizes_up_to(tops[name])
@@ -327,7 +331,7 @@ class Proposal:
         """
         programs = self._of_kind(RoleKind.PROGRAMS)
         planes = prod(self.facts.grid) * prod(role.value for role in programs)
-        total = max(planes, prod(map(_extent, programs)))  # programs may go from tile to tile
+        total = max(planes, prod(map(_block_extent, programs)))  # programs may go from tile to tile
 
         def shape(config: Config) -> tuple[int, ...]:
             return tuple(config.values[role.name] for role in programs)
@@ -342,12 +346,12 @@ class Proposal:
         return [config for members in shapes for config in sorted(members, key=self._distance_from_usual)[:most]]
 
     def _distance_from_usual(self, config: Config) -> float:
-        """Return how far a config is from lines of 128 bytes along the loop, and from 3 or 4 stages."""
+        """Return the distance of a config from lines of 128 bytes along the loop and from 3 or 4 stages."""
         lines = [config.values[role.name] * self._dot_bytes / _LINE_BYTES for role in self._of_kind(RoleKind.LOOP)]
         return sum(abs(log2(line)) for line in lines) + ((config.num_stages or 3) not in _USUAL_STAGES)
 
 
-def _extent(role: Role) -> int:
+def _block_extent(role: Role) -> int:
     """Return the number of elements that a block divides; where it is not known, sixteen blocks."""
     return max(role.extent or 16 * role.value, _LEAST_EXTENT)
 

@@ -121,7 +121,7 @@ class _Trials:
     @property
     def base(self) -> GraphFacts:
         """The facts of the launch as it was asked for."""
-        facts = self._known.get(("", 0)) or self._compiled(self.launch)
+        facts = self._known.get(("", 0)) or self._compile_facts(self.launch)
         self._known["", 0] = facts
         assert not isinstance(facts, str), "an error of the launch itself is raised"
         return facts
@@ -129,9 +129,9 @@ class _Trials:
     def roles(self) -> tuple[Role, ...]:
         """Return the roles of all constexprs, in the order of the parameters."""
         self._prepare([(name, value) for name, number in self.numbers.items() for value in _values_near(number)[:2]])
-        found = {name: self._role(name, value) for name, value in self.numbers.items()}
-        found |= {name: fixed_role(name, self.launch.arguments[name], why) for name, why in self.others.items()}
-        return tuple(found[name] for name, _ in self.launch.job.signature if name in found)
+        by_name = {name: self._role(name, value) for name, value in self.numbers.items()}
+        by_name |= {name: fixed_role(name, self.launch.arguments[name], why) for name, why in self.others.items()}
+        return tuple(by_name[name] for name, _ in self.launch.job.signature if name in by_name)
 
     def orders(self, role: Role) -> list[int]:
         """Return the values with which the programs do the same work in another order."""
@@ -143,11 +143,11 @@ class _Trials:
 
     def _role(self, name: str, value: int) -> Role:
         facts = {near: self._facts(name, near) for near in _values_near(value)[:2]}
-        if any(isinstance(each, str) for each in facts.values()):
+        if any(isinstance(result, str) for result in facts.values()):
             facts |= {near: self._facts(name, near) for near in _values_near(value)[2:]}
-        usable = [Trial(near, each) for near, each in facts.items() if not isinstance(each, str)]
+        usable = [Trial(near, result) for near, result in facts.items() if not isinstance(result, str)]
         if len(usable) < 2:
-            near, why = next((near, each) for near, each in facts.items() if isinstance(each, str))
+            near, why = next((near, result) for near, result in facts.items() if isinstance(result, str))
             return fixed_role(name, value, f"{name}={near} is refused: {why.rstrip('.')}")
         follows = self._grid_follows(name, value) if is_grid_function(self.free.grid) else None
         return role_of(name, value, *usable[:2], grid_follows=follows)
@@ -173,18 +173,20 @@ class _Trials:
         wanted = [pair for pair in dict.fromkeys(pairs) if pair not in self._known and pair[1] != self.numbers[pair[0]]]
         launches = {pair: self._launch(*pair) for pair in wanted}
         self._known |= {pair: launch for pair, launch in launches.items() if isinstance(launch, str)}
-        sources = [partial(self._source, pair, each) for pair, each in launches.items() if not isinstance(each, str)]
+        sources = [
+            partial(self._source, pair, launch) for pair, launch in launches.items() if not isinstance(launch, str)
+        ]
         self._known |= dict(run_in_parallel(sources))
 
     def _source(
         self, pair: tuple[str, int], launch: KernelLaunch, stop: Stop
     ) -> Iterator[tuple[tuple[str, int], GraphFacts | str]]:
         try:
-            yield pair, self._compiled(launch)
+            yield pair, self._compile_facts(launch)
         except KernellabError as exc:
             yield pair, first_line(exc.message)
 
-    def _compiled(self, launch: KernelLaunch) -> GraphFacts:
+    def _compile_facts(self, launch: KernelLaunch) -> GraphFacts:
         return GraphFacts(inline_calls(self.compiler.raw_graph(launch.job)), launch.grid, launch.arguments)
 
 
@@ -196,5 +198,5 @@ def _no_number(value: Any) -> str:
 
 
 def _values_near(value: int) -> list[int]:
-    """Return the values to compare, the first two of which are tried first. A size of 1 leaves operations out."""
+    """Return the values to compare; the first two are tried first. A size of 1 removes operations."""
     return [2, 4] if value == 1 else [value, 2 * value, *([value // 2] if value > 2 else [])]

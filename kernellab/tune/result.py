@@ -273,7 +273,7 @@ def _agreement_of(data: Mapping[str, Any] | None, configs: Mapping[Any, Config])
         has_majority=data["majority"] is not None,
         disagrees=data["disagrees"],
         differences={
-            tuple(pair["groups"]): tuple(OutputDifference(**each) for each in pair["differences"])
+            tuple(pair["groups"]): tuple(OutputDifference(**values) for values in pair["differences"])
             for pair in data["pairs"]
         },
         not_compared=tuple(configs[label] for label in data["not_compared"]),
@@ -287,7 +287,7 @@ def _agreement_data(tuning: Tuning) -> dict[str, Any] | None:
         return None
     labels = {row.config: index for index, row in enumerate(tuning.rows)}
     pairs = [
-        {"groups": list(pair), "differences": [asdict(each) for each in differing]}
+        {"groups": list(pair), "differences": [asdict(difference) for difference in differing]}
         for pair, differing in agreement.differences.items()
     ]
     return {

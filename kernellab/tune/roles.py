@@ -24,7 +24,7 @@ from kernellab.workers.forks_and_interrupts import cached_property
 
 
 class RoleKind(StrEnum):
-    """What a constexpr is for; those that are FIXED stay as they are passed."""
+    """The purpose of a constexpr; a FIXED one keeps the value that was passed."""
 
     PROGRAMS = "block of a program"
     LOOP = "block of a loop's round"
@@ -34,7 +34,7 @@ class RoleKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """What a constexpr is for. ``reason`` says where that was read, or why its value stays.
+    """The purpose of a constexpr. ``reason`` names its evidence, or why the value stays.
 
     Of a block, ``extent`` is the number of elements that it divides, and ``size`` the argument with that number, or "".
     A block that is not ``masked`` must divide the extent. ``dimensions`` are those of the first product: M, N, K. One
@@ -58,7 +58,7 @@ class Role:
 
 
 def fixed_role(name: str, value: Any, reason: str) -> Role:
-    """Return the role of a constexpr whose value stays as it is."""
+    """Return the role of a constexpr that keeps its value."""
     return Role(name, value, RoleKind.FIXED, reason)
 
 
@@ -116,7 +116,7 @@ class _Comparison(Differences):
             raise _Stays(FIXED_GRID if self.grid_follows is None and self._is_side_by_side() else WHOLE)
         self._require_whole_reductions(loops)
         extents = [self._covered_by_loop(loop) for loop in loops] if loops else [self._covered_by_programs()]
-        extent = None if None in extents else max(each for each in extents if each is not None)
+        extent = None if None in extents else max(known for known in extents if known is not None)
         self._require_own_accesses(loops)
         self._require_same_scalars(loops)
         size, limit = self._limit()
@@ -146,7 +146,7 @@ class _Comparison(Differences):
         return scaled and loop.operands[1] in self.changed
 
     def _advances(self, loop: Operation, index: int) -> bool:
-        """Whether a loop, whose rounds follow from the block, moves pointers to it."""
+        """Whether a loop with a number of rounds that depends on the block moves pointers to it."""
         facts = self.facts
         if loop.operands[1] not in self.changed:
             return False
@@ -209,7 +209,7 @@ class _Comparison(Differences):
         return any(starts is not None and {*np.diff(np.unique(starts))} <= {self.first.value} for starts in values)
 
     def _extents(self, start: int) -> tuple[int, int]:
-        """Return how many elements from 0 on are covered by blocks at ``start``, in both launches.
+        """Return the number of elements from 0 on that blocks at ``start`` cover, in both launches.
 
         Raises:
             _Stays: the blocks do not follow each other.
@@ -219,7 +219,7 @@ class _Comparison(Differences):
             values = trial.facts.in_launch(start)
             if values is None:
                 raise _Stays("where its blocks start is not known before the launch")
-            extents.append(_covered(values, trial.value))
+            extents.append(_covered_count(values, trial.value))
         return extents[0], extents[1]
 
     def _covered_by_loop(self, loop: Operation) -> int | None:
@@ -270,7 +270,7 @@ class _Comparison(Differences):
                 raise _Stays("its loop moves an index by something else than the block")
 
     def _require_own_accesses(self, loops: Sequence[Operation]) -> None:
-        """Refuse a block whose start says where something else lies, too, such as a factor for each block."""
+        """Refuse a block if its start also addresses something else, such as a factor per block."""
         facts, memory = self.facts, frozenset(MEMORY)
         counters = map(facts.counter, loops)
         from_start = facts.values_from([*self.own_starts, *counters], counted=False, carried=False, without=memory)
@@ -287,7 +287,7 @@ class _Comparison(Differences):
     def _require_same_scalars(self, loops: Sequence[Operation]) -> None:
         """Refuse a value with which the ids of the programs mean something else."""
         facts, other = self.facts, self.second.facts
-        bounds = {bound for each in facts.loops for bound in each.operands[:3]}
+        bounds = {bound for loop in facts.loops for bound in loop.operands[:3]}
         own = self.own_starts
         for scalar in facts.entering_scalars:
             if scalar not in facts.from_grid or scalar in bounds or own & {*facts.terms(scalar)}:
@@ -391,7 +391,7 @@ class _Comparison(Differences):
         rounds = [range(*row) for row in zip(*known, strict=True)] if len(known) == len(bounds) else []
         if not rounds or sum(map(len, rounds)) > _MOST_ELEMENTS:
             return None
-        return np.sort(np.concatenate([np.asarray(each, dtype=np.int64) for each in rounds]))
+        return np.sort(np.concatenate([np.asarray(numbers, dtype=np.int64) for numbers in rounds]))
 
     def _order(self) -> Role:
         """Return the role of a number that decides which program does what, if any does the same work as before.
@@ -421,7 +421,7 @@ def _distinct(loops: Iterable[Operation]) -> list[Operation]:
     return list(dict.fromkeys(loops))
 
 
-def _covered(starts: Integers, block: int) -> int:
+def _covered_count(starts: Integers, block: int) -> int:
     """Return the number of elements from 0 on that blocks at these starts cover, in one distance from each other.
 
     Raises:

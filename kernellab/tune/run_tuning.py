@@ -118,12 +118,12 @@ def candidates_of(launches: Launches, configs: Space | Sequence[Any] | None) -> 
 
 def _requested_configs(launches: Launches, configs: Space | Sequence[Any] | None) -> Any:
     """Return the configs of a call, or of the kernel's autotuner; `UsageError` where neither does."""
-    given = configs if configs is not None else autotune_settings(launches.kernel).configs
-    if configs is None and not given:
+    requested = configs if configs is not None else autotune_settings(launches.kernel).configs
+    if configs is None and not requested:
         raise UsageError(
             f"{launches.name} has no configs; pass configs=[triton.Config(...), ...], or a Space of values."
         )
-    return given
+    return requested
 
 
 def _set_configs(launches: Launches, configs: Sequence[Any]) -> None:

@@ -192,7 +192,7 @@ class Tuner:
                 self._rows[config] = replace(self.known[config], config=config)
                 self._counts.add_known(self._rows[config])
         self._report_progress("screening")
-        self._screen([config for config in asked if config not in self.known])
+        self._screen_configs([config for config in asked if config not in self.known])
 
     def _screen_spilling(self) -> None:
         """If only spilling configs are left, measure those that spill least."""
@@ -202,9 +202,9 @@ class Tuner:
         least = sorted(spilling, key=lambda config: self._rows[config].spill_bytes or 0)[: self.options.max_finalists]
         self._spill_exempt |= set(least)
         self._counts.reopen(len(least))
-        self._screen(least)
+        self._screen_configs(least)
 
-    def _screen(self, configs: list[Config]) -> None:
+    def _screen_configs(self, configs: list[Config]) -> None:
         """Compile configs and measure each; configs begun before the budget is spent are finished.
 
         Raises:
@@ -343,14 +343,14 @@ class Tuner:
     def _compare_outputs(self, config: Config, others: Sequence[Config]) -> list[tuple[OutputDifference, ...]]:
         """Launch configs again, and return how the outputs of the others differ from those of the first."""
         self._compile_known([config, *others])
-        lost = next((each for each in (config, *others) if each not in self._candidates), None)
+        lost = next((needed for needed in (config, *others) if needed not in self._candidates), None)
         if lost is not None or self.pool is None:
             raise KernellabError(f"{'' if lost is None else lost.text} cannot be compiled now")
         differences: list[tuple[OutputDifference, ...]] = []
         for begin in range(0, len(others), _COMPARED_AT_ONCE):
             if self.options.budget_s is not None and self._elapsed_s() > self.options.budget_s + self.options.finals_s:
                 raise KernellabError("the budget was spent")
-            part = [self._candidates[each] for each in others[begin : begin + _COMPARED_AT_ONCE]]
+            part = [self._candidates[other] for other in others[begin : begin + _COMPARED_AT_ONCE]]
             differences += self.pool.reference.compare(self._candidates[config], part)
         return differences
 

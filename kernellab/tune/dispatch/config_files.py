@@ -44,23 +44,23 @@ def write_table(path: Path, dispatches: Sequence[Dispatch]) -> Exported:
         UsageError: the file cannot be written, or is the table of another kernel.
     """
     first = dispatches[0]
-    known = {_device_and_triton(each): each for each in read_table(path)} if path.exists() else {}
-    for each in known.values():
-        require_alike(first, each, str(path))
-    found = {**known, **{_device_and_triton(each): each for each in dispatches}}
+    known = {_device_and_triton(kept): kept for kept in read_table(path)} if path.exists() else {}
+    for other in known.values():
+        require_alike(first, other, str(path))
+    merged = {**known, **{_device_and_triton(new): new for new in dispatches}}
     devices: dict[str, dict[str, Any]] = {}
-    for (device, triton), each in sorted(found.items()):
-        devices.setdefault(device, {})[triton] = _entry(each)
+    for (device, triton), decision in sorted(merged.items()):
+        devices.setdefault(device, {})[triton] = _entry(decision)
     content = {"schema": SCHEMA, "kernel": first.kernel, "sizes": list(first.rule.names), "devices": devices}
     replace_file(path, f"{json.dumps(content, indent=1)}\n".encode())
-    places = [" under Triton ".join(place) for place in found]
+    places = [" under Triton ".join(place) for place in merged]
     return Exported(path, first.kernel, "table", (f"it has decisions for {', '.join(places)}",))
 
 
 def require_alike(dispatch: Dispatch, other: Dispatch, where: str) -> None:
     """Raise `UsageError` if two dispatches are of different kernels or sizes."""
     if (other.kernel, other.rule.names) != (dispatch.kernel, dispatch.rule.names):
-        there, here = (f"{each.kernel} over {', '.join(each.rule.names)}" for each in (other, dispatch))
+        there, here = (f"{side.kernel} over {', '.join(side.rule.names)}" for side in (other, dispatch))
         raise UsageError(f"{where} has a dispatch of {there}; expected one of {here}.")
 
 

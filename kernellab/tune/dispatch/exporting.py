@@ -6,6 +6,7 @@ import ast
 import contextlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from math import prod
 from pathlib import Path
 from types import FunctionType
@@ -50,7 +51,7 @@ def export_dispatch(
     kind = kind or ("table" if to is not None and str(to).endswith(".json") else "dispatch")
     if kind not in DISPATCH_KINDS:
         raise UsageError(choice_message("kind", kind, DISPATCH_KINDS))
-    known = [dispatch, *(each for other in others for each in _dispatches(other))]
+    known = [dispatch, *chain.from_iterable(map(_dispatches, others))]
     _require_decision(dispatch)
     suffix = {"table": ".json", "vllm": ""}.get(kind, ".py")
     path = Path(to) if to else Path(f"{dispatch.kernel}{suffix}")
@@ -96,7 +97,9 @@ def export_source(text: str, kind: str | None, names: Mapping[str, Any]) -> Disp
     if kind not in set(DISPATCH_KINDS) - {"torch-op"}:
         return key_of(text)
     dispatches = [
-        each for each in names.values() if isinstance(each, Dispatch) and each.kernel == text.partition("@")[0]
+        dispatch
+        for dispatch in names.values()
+        if isinstance(dispatch, Dispatch) and dispatch.kernel == text.partition("@")[0]
     ]
     if not dispatches:
         raise UsageError(f"{text!r} is not a dispatch, and no variable holds one of it; lab.tune_over returns one.")
@@ -139,7 +142,7 @@ def _record_cases(session: Session, dispatch: Dispatch, known: Sequence[Dispatch
 
 
 def _decision(dispatch: Dispatch) -> Decision:
-    configs = tuple(_plain_config(dispatch.kernel, each) for each in dispatch.configs)
+    configs = tuple(_plain_config(dispatch.kernel, config) for config in dispatch.configs)
     facts = dispatch.provenance
     needs: dict[Config, int] = {}
     for row in (row for case in dispatch.cases for row in case.rows if row.shared_bytes is not None):

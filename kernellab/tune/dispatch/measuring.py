@@ -51,11 +51,11 @@ SHORT_FINALS = Options(
 class CaseSpec:
     """The common part of all cases: grid, arguments that no size changes, ``inputs``, configs and options.
 
-    ``inputs`` returns arguments by name for some sizes; without it, sizes replace ``given`` arguments.
+    ``inputs`` returns arguments by name for some sizes; without it, sizes replace ``base_arguments``.
     """
 
     grid: Any
-    given: Mapping[str, Any]
+    base_arguments: Mapping[str, Any]
     inputs: Callable[..., Mapping[str, Any]] | None
     configs: Space | Sequence[Any] | None
     timeout_s: float = 10.0
@@ -66,7 +66,7 @@ class CaseSpec:
     def arguments(self, kernel: Kernel, sizes: Mapping[str, int], number: int = 0) -> dict[str, Any]:
         """Return the arguments of a case by name; `UsageError` where ``inputs`` raises, or returns something else."""
         swept = {name: (value,) for name, value in sizes.items()}
-        bench = BenchmarkSpec(kernel, self.grid, self.given, swept, inputs=self.inputs)
+        bench = BenchmarkSpec(kernel, self.grid, self.base_arguments, swept, inputs=self.inputs)
         return CaseArguments(bench, parameter_names(kernel)).of(number, dict(sizes))
 
     def options(self, search: ForecastSearch) -> Options:
@@ -138,7 +138,7 @@ class LocalCases:
         search = ForecastSearch(request)
         options = self.spec.options(search)
         records = prepare_launches(environment, launches, options, self._version, sizes)
-        unpruned = tuple(each for each in request.forecasts if each.config in launches.originals)
+        unpruned = tuple(forecast for forecast in request.forecasts if forecast.config in launches.originals)
         search.request = replace(request, forecasts=unpruned)
         is_timed = environment.make_bench is not None
         if is_timed and self._ahead is None:

@@ -68,7 +68,7 @@ def tune_over(
     cases = cases_of(over, known)
     launches = Launches(kernel, grid, (), arguments, environment.device.target)
     originals = candidates_of(launches, spec.configs)
-    spec = replace(spec, given=arguments, configs=list(originals.values()))
+    spec = replace(spec, base_arguments=arguments, configs=list(originals.values()))
     count = 0 if environment.make_bench is not None else device_for(session.target, session.model).multiprocessors
     measurer, remarks = measurer_of(environment, kernel, spec, executor, opened, count)
     table = CaseTable(cases, list(originals), getattr(measurer, "multiprocessors", None) or multiprocessors())
@@ -95,7 +95,7 @@ def tune_over(
 
 
 def _notes_without_gpu(dispatch: Dispatch, target: Target) -> tuple[str, ...]:
-    """Return what the rule follows from where nothing was timed."""
+    """Return the notes of a dispatch without times: its rule is predicted, or has no basis."""
     if dispatch.is_predicted:
         device = dispatch.provenance["predicted_for"]
         return (f"Predicted for {device}, not measured: tune again where there is a GPU, which measures everything.",)
@@ -281,8 +281,8 @@ def cases_of(over: Any, known: Sequence[str]) -> list[dict[str, int]]:
         cases = [dict(zip(names, values, strict=True)) for values in product(*lists)]
     elif isinstance(over, Space):
         cases = [{name: config.values.get(name) for name in over.values} for config in over]
-    elif isinstance(over, Sequence) and all(isinstance(each, Mapping) for each in over):
-        cases = [dict(each) for each in over]
+    elif isinstance(over, Sequence) and all(isinstance(case, Mapping) for case in over):
+        cases = [dict(case) for case in over]
     else:
         raise UsageError(
             f'over is {value_text(over)}; expected the values of each size: over={{"M": [16, 4096], "K": [512]}}.'

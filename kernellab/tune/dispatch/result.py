@@ -166,7 +166,7 @@ class Dispatch(Drawable):
 
     def __repr__(self) -> str:
         """One line; the rows are in `frame`, what the rule loses in `regret`."""
-        known = [each.regret for each in self.regrets if each.regret is not None]
+        known = [regret.regret for regret in self.regrets if regret.regret is not None]
         worst = f", at most {max(known):.3f} x the best" if known else ""
         cases, configs = len(self.cases), len(self.rule.costs)
         counts = f"{plural(cases, 'case')}, {plural(configs, 'config')}"
@@ -244,7 +244,7 @@ class Dispatch(Drawable):
         own = list(dict.fromkeys(name for _, _, row in rows for name, _ in row.config.parameters if name not in names))
         options = [name for name in INTEGER_OPTIONS if name not in own]
         outcomes = [name for name in OUTCOME_COLUMNS if name not in {"status", "rank"}]
-        chosen = [each.config for each in self.regrets]
+        chosen = [regret.config for regret in self.regrets]
         records = [
             {
                 **case.sizes,
@@ -274,14 +274,14 @@ class Dispatch(Drawable):
         columns = [*self.rule.names, "config", "best", time, best, "regret", "estimated", "reason"]
         records = [
             {
-                **each.sizes,
-                "config": "" if each.config is None else each.config.text,
-                "best": "" if each.best is None else each.best.text,
-                time: each.time_ms,
-                best: each.best_ms,
-                **{name: getattr(each, name) for name in ("regret", "estimated", "reason")},
+                **regret.sizes,
+                "config": "" if regret.config is None else regret.config.text,
+                "best": "" if regret.best is None else regret.best.text,
+                time: regret.time_ms,
+                best: regret.best_ms,
+                **{name: getattr(regret, name) for name in ("regret", "estimated", "reason")},
             }
-            for each in self.regrets
+            for regret in self.regrets
         ]
         numbers = dict.fromkeys((time, best, "regret", "estimated"), "float64")
         return self._table(records, columns).astype(numbers)

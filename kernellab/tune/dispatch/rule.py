@@ -202,10 +202,10 @@ class Rule:
                 require(stored["schema"] == SCHEMA, "its schema", stored["schema"], f"{SCHEMA}, that of this release")
                 rule = cls(
                     names=tuple(stored["sizes"]),
-                    terms=tuple(Term(each["per"], tuple(each["sizes"]), each["odd"]) for each in stored["terms"]),
+                    terms=tuple(Term(term["per"], tuple(term["sizes"]), term["odd"]) for term in stored["terms"]),
                     costs=tuple(map(_read_cost, stored["configs"])),
                     multiprocessors=stored["multiprocessors"],
-                    known={tuple(each["sizes"]): each["config"] for each in stored["known"]},
+                    known={tuple(case["sizes"]): case["config"] for case in stored["known"]},
                 )
                 _require_sound(rule)
                 return rule
@@ -230,7 +230,7 @@ def _cost_lines(rule: Rule, cost: Cost) -> list[str]:
 
 
 def _read_cost(stored: Any) -> Cost:
-    programs = tuple(Extent(each["size"], each["block"]) for each in stored["programs"])
+    programs = tuple(Extent(extent["size"], extent["block"]) for extent in stored["programs"])
     return Cost(Config.from_stored(stored["config"]), programs, stored["slots"], tuple(stored["weights_ms"]))
 
 
@@ -294,7 +294,7 @@ def programs_formula(seen: Sequence[SeenGrid]) -> ProgramsFormula | None:
     """Return a formula for the number of programs of all these grids; None if no product fits."""
     if not seen:
         return None
-    axes = [_axis(seen, [each.grid[axis] for each in seen]) for axis in range(3)]
+    axes = [_axis(seen, [observed.grid[axis] for observed in seen]) for axis in range(3)]
     if all(axis is not None for axis in axes):
         return ProgramsFormula(tuple(factor for axis in axes for factor in axis or ()))
     return _persistent_formula(seen)
@@ -304,14 +304,14 @@ def _axis(seen: Sequence[SeenGrid], values: Sequence[int]) -> tuple[Factor, ...]
     if len(set(values)) == 1 and len(seen) > 1:
         return () if values[0] == 1 else (("", values[0]),)
     for factors in _products(seen[0]):
-        if all(_value(factors, each) == value for each, value in zip(seen, values, strict=True)):
+        if all(_value(factors, observed) == value for observed, value in zip(seen, values, strict=True)):
             return factors
     return None
 
 
 def _persistent_formula(seen: Sequence[SeenGrid]) -> ProgramsFormula | None:
     """Return a product for the number of programs, limited to the largest number in these grids."""
-    most = max(prod(each.grid) for each in seen)
+    most = max(prod(observed.grid) for observed in seen)
     formulas = (ProgramsFormula(factors, most) for factors in _products(seen[0]))
     return next((formula for formula in formulas if all(map(formula.matches, seen))), None)
 

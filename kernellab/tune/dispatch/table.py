@@ -108,7 +108,7 @@ class CaseTable:
         """Add grids, and search for another formula of the programs if the current one does not fit them."""
         is_first = not self._grids
         self._grids += seen
-        if is_first or not all(self.formula is not None and self.formula.matches(each) for each in seen):
+        if is_first or not all(self.formula is not None and self.formula.matches(observed) for observed in seen):
             formula = programs_formula(self._grids)
             self._is_changed |= formula != self.formula
             self.formula = formula
@@ -403,8 +403,8 @@ def design_of(configs: Sequence[Config]) -> Array:
     """
     values = [config.values for config in configs]
     columns: list[list[float]] = []
-    for name in dict.fromkeys(name for each in values for name in each):
-        columns += _columns(name, [each.get(name) for each in values])
+    for name in dict.fromkeys(name for row in values for name in row):
+        columns += _columns(name, [row.get(name) for row in values])
     table = np.array([column for column in columns if len(set(column)) > 1], dtype=np.float64)
     if not len(table):
         return np.zeros((len(configs), 0))

@@ -24,7 +24,7 @@ _LEAST = CallRule("a positive integer for each block", lambda value: all(map(is_
 
 @generator()
 def template(num_warps: int, num_stages: int) -> list[Config]:
-    """Return the one config of a kernel with blocks fixed in its source."""
+    """Return a single config, for a kernel with blocks fixed in its source."""
     return [Config(num_warps=num_warps, num_stages=num_stages)]
 
 
