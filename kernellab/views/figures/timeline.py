@@ -52,7 +52,8 @@ def timeline_figure(timeline: Timeline, *, dark: bool = False) -> Figure:
     axes.set(xlim=(0, timeline.span_us * 1.01 or 1), ylim=(rows, 0))
     label(axes, theme, x="us from the start of the first program", y="SM", title=title)
     add_legend(axes, theme, loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=7)
-    write_below(figure, [shorten(sentence, LINE_CHARACTERS) for sentence in sentences], _sentence_colour(timeline, theme))
+    lines = [shorten(sentence, LINE_CHARACTERS) for sentence in sentences]
+    write_below(figure, lines, _sentence_colour(timeline, theme))
     return figure
 
 
