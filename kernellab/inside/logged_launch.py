@@ -2,23 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+from kernellab.compile.types import Compiled
 from kernellab.errors import CannotRun, plural
-from kernellab.inside.recorded_launch import closure_texts
+from kernellab.inside.layout_changes import changed_operations
+from kernellab.inside.recorded_launch import closure_texts, programs_in, values_of_call
 from kernellab.inside.rewriting import BUFFER, LoggingKernel, logging_kernel
 from kernellab.inside.rewritten import CopiedRun, closure_to_rewrite, rewritten_implementation, run_on_copies
 from kernellab.inside.value_log import LogReader, initial_log, needed_words, region_of
 from kernellab.inside.values import Values
 from kernellab.launch.arguments import memory_of, values_of
+from kernellab.launch.calls import UserCall
 from kernellab.launch.memory import span_of
 from kernellab.launch.poison import bits_of
 from kernellab.launch.recorded_values import RecordRequest
+from kernellab.registry.calls import compile_call
 from kernellab.registry.kernels import Session
 from kernellab.timing.launches import Implementation
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
 _FIRST_WORDS = 1 << 17  # of a program's region: 1 MiB
+
+
+def values_where_launched(
+    session: Session, call: UserCall, programs: Sequence[Any], lines: Collection[int] | None, timeout_s: float
+) -> Values:
+    """Record the values of some programs of a call: on the GPU if its tensors lie there, else on the CPU.
+
+    Raises:
+        UsageError, LaunchError: the call does not fit the kernel, or the grid has no such program.
+        KernellabError: on the GPU, the kernel or its copy does not compile, or fails while it runs.
+    """
+    tensors = memory_of({**{str(at): value for at, value in enumerate(call.args)}, **call.meta})
+    if session.runtime.is_offline() or not any(tensor.is_cuda for tensor in tensors.values()):
+        return values_of_call(session, call, programs, lines, timeout_s)
+    plain = compile_call(session, call)
+    chosen = programs_in(plain.kernel_launch.grid, programs)
+    request = RecordRequest(chosen, None if lines is None else frozenset(lines))
+    return record_on_device(session, plain, request, timeout_s)
 
 
 def record_on_device(
@@ -37,12 +64,12 @@ def record_on_device(
     if launch.function.is_gluon():
         raise CannotRun(f"{plain.kernel.kernel} is a kernel in Gluon, whose values cannot be recorded.")
     most = max(_FIRST_WORDS, request.total_bytes // 8 // len(request.programs))
-    kernel, copied, needed = _run_logging(session, plain, request, timeout_s, words)
-    if needed > kernel.region_words and kernel.region_words < most:
-        kernel, copied, needed = _run_logging(session, plain, request, timeout_s, min(needed, most))
-    reader = _read(kernel, copied, plain, request)
-    notes = [*copied.run.notes, *_notes(session, plain, copied, timeout_s)]
-    if needed > kernel.region_words:
+    logged = _run_logging(session, plain, request, timeout_s, words)
+    if logged.needed_words > logged.kernel.region_words and logged.kernel.region_words < most:
+        logged = _run_logging(session, plain, request, timeout_s, min(logged.needed_words, most))
+    kernel, reader = logged.kernel, _read(logged, plain, request)
+    notes = [*logged.copied.run.notes, *_notes(session, plain, logged, timeout_s)]
+    if logged.needed_words > kernel.region_words:
         notes.append(f"values beyond the first {kernel.region_words * 8 >> 10:,} KiB of a program were left out")
     if reader.sampled:
         notes.append(f"{plural(reader.sampled, 'tile')} are sampled; figures count all elements")
@@ -61,10 +88,24 @@ def record_on_device(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class LoggedRun:
+    """The launch of a kernel that writes its values: as text, compiled, and run; ``words`` is the log that it left.
+
+    ``needed_words`` is what the longest region would have taken.
+    """
+
+    kernel: LoggingKernel
+    compiled: Compiled
+    copied: CopiedRun
+    words: NDArray[np.int64]
+    needed_words: int
+
+
 def _run_logging(
     session: Session, plain: Implementation, request: RecordRequest, timeout_s: float, words: int
-) -> tuple[LoggingKernel, CopiedRun, int]:
-    """Run the copy of a kernel with regions of some words; the words that it needed come third."""
+) -> LoggedRun:
+    """Run the copy of a kernel with regions of some words."""
     import torch  # a launch needs it anyway
 
     launch = plain.kernel_launch
@@ -74,29 +115,32 @@ def _run_logging(
     buffer = torch.from_numpy(initial_log(kernel, numbers)).to(session.runtime.device)
     copy = rewritten_implementation(session, plain, kernel.closure, {BUFFER: buffer})
     copied = run_on_copies(session, copy, timeout_s)
-    return kernel, copied, needed_words(copied.arguments[BUFFER].cpu().numpy(), kernel, len(numbers))
+    left = copied.arguments[BUFFER].cpu().numpy()
+    return LoggedRun(kernel, copy.kernel, copied, left, needed_words(left, kernel, len(numbers)))
 
 
-def _read(kernel: LoggingKernel, copied: CopiedRun, plain: Implementation, request: RecordRequest) -> LogReader:
-    words = copied.arguments[BUFFER].cpu().numpy()
+def _read(logged: LoggedRun, plain: Implementation, request: RecordRequest) -> LogReader:
     tensors = memory_of(plain.kernel_launch.arguments)
     spans = {name: (*span_of(tensor), int(tensor.element_size())) for name, tensor in tensors.items()}
     sizes = {name: (max(end - start, itemsize), itemsize) for name, (start, end, itemsize) in spans.items()}
-    reader = LogReader(kernel.sites, sizes, request)
+    reader = LogReader(logged.kernel.sites, sizes, request)
     for place, program in enumerate(request.programs):
-        reader.read(region_of(words, kernel, place), program, plain.kernel.kernel)
+        reader.read(region_of(logged.words, logged.kernel, place), program, plain.kernel.kernel)
     return reader
 
 
-def _notes(session: Session, plain: Implementation, copied: CopiedRun, timeout_s: float) -> list[str]:
-    """What the rewriting changed: the outputs, compared bit by bit with those of the plain kernel."""
-    differing = _differing(run_on_copies(session, plain, timeout_s).arguments, copied.arguments)
+_COPY = "the copy of the kernel that stored these values"
+
+
+def _notes(session: Session, plain: Implementation, logged: LoggedRun, timeout_s: float) -> list[str]:
+    """What the rewriting changed: outputs, compared bit by bit with those of the plain kernel, and layouts."""
+    changed = changed_operations(plain.kernel.stages.get("ttgir", ""), logged.compiled.stages.get("ttgir", ""))
+    notes = [f"{_COPY} has other layouts or another precision in {', '.join(changed)}"] if changed else []
+    differing = _differing(run_on_copies(session, plain, timeout_s).arguments, logged.copied.arguments)
     if not differing:
-        return ["the copy of the kernel that stored these values left the same outputs as the plain kernel, bit by bit"]
-    return [
-        "the copy of the kernel that stored these values left other outputs than the plain kernel: "
-        + ", ".join(f"{count:,} elements of {name}" for name, count in differing.items())
-    ]
+        return [*notes, f"{_COPY} left the same outputs as the plain kernel, bit by bit"]
+    elements = ", ".join(f"{count:,} elements of {name}" for name, count in differing.items())
+    return [*notes, f"{_COPY} left other outputs than the plain kernel: {elements}"]
 
 
 def _differing(plain: Mapping[str, Any], copied: Mapping[str, Any]) -> dict[str, int]:

@@ -86,7 +86,7 @@ def logging_kernel(closure: Closure, lines: Collection[int] | None, programs: in
     slots = 1 << max(0, programs - 1).bit_length()
     rewriter = _Rewriter(closure, lines)
     text = rewriter.kernel_text(f"{_REGION} = kl_open({BUFFER}, {slots}, {region_words})")
-    twins = []
+    twins: list[Function] = []
     while len(twins) < len(rewriter.twins):
         index = list(rewriter.twins)[len(twins)]
         twins.append(rewriter.twin(index))

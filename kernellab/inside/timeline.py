@@ -101,7 +101,7 @@ class Timeline(Drawable):
         order = np.lexsort((self.start_us, self.sm))
         ordered = self.sm[order]
         first = np.searchsorted(ordered, ordered, side="left")
-        wave = np.empty(len(order), np.int64)
+        wave: NDArray[Any] = np.empty(len(order), np.int64)
         wave[order] = (np.arange(len(order)) - first) // max(self.places_per_sm, 1) + 1
         return wave
 

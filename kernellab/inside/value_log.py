@@ -57,7 +57,7 @@ class LogEntry:
 def initial_log(kernel: LoggingKernel, numbers: Sequence[int]) -> NDArray[np.int64]:
     """The buffer before the launch; ``numbers`` are those of the recorded programs in the grid."""
     np = import_uninterrupted("numpy")
-    words: NDArray[np.int64] = np.zeros(kernel.buffer_words, np.int64)
+    words: NDArray[Any] = np.zeros(kernel.buffer_words, np.int64)
     words[: kernel.slots] = -1
     words[: len(numbers)] = numbers
     for place in range(len(numbers)):

@@ -13,6 +13,7 @@ import triton.language as tl
 
 import kernellab
 from kernellab._triton.closure import closure_of
+from kernellab.inside.layout_changes import changed_operations
 from kernellab.inside.logged_launch import record_on_device
 from kernellab.inside.rewriting import LogEvent, logging_kernel
 from kernellab.inside.value_log import entries_of, initial_log, needed_words, region_of
@@ -224,3 +225,25 @@ def test_each_helper_has_one_twin_and_functions_passed_as_values_have_none() -> 
     assert len([name for name in names if name.startswith("kl_twin")]) == 1
     assert "tl.reduce(values, 0, add)" in rewritten.closure.functions[0].text
     assert len([site for site in rewritten.sites if site.event is LogEvent.CALL]) == 2
+
+
+LAYOUTS = """
+#blocked = #ttg.blocked<{sizePerThread = [4]}>
+#blocked1 = #ttg.blocked<{sizePerThread = [1]}>
+    %1 = tt.load %0 : tensor<64x!tt.ptr<f32>, #blocked> loc(#loc)
+    %2 = tt.dot %1, %1, %1, inputPrecision = tf32 : tensor<64x64xf32, #blocked1> loc(#loc)
+"""
+
+
+def test_layouts_are_compared_by_what_they_are_and_not_by_their_names() -> None:
+    renamed = LAYOUTS.replace("#blocked1", "#other").replace("#blocked ", "#new ").replace("#blocked>", "#new>")
+    assert changed_operations(LAYOUTS, renamed) == ()
+    assert changed_operations(LAYOUTS, LAYOUTS.replace("[4]", "[2]")) == ("tt.load",)
+    assert changed_operations(LAYOUTS, LAYOUTS.replace("tf32", "ieee")) == ("tt.dot",)
+    more = "    %9 = tt.load %8 : tensor<2x!tt.ptr<i64>, #blocked> loc(#loc)"
+    assert changed_operations(LAYOUTS, LAYOUTS + more) == ()
+
+
+def test_the_accesses_of_a_copy_keep_their_layouts_where_nothing_forces_others(lab: kernellab.Lab) -> None:
+    case = next(case for case in CASES if case.name == "gather")
+    assert not any("layouts" in note for note in logged(lab, case.kernel, case.grid, case.arguments()).notes)

@@ -1,0 +1,35 @@
+"""What a rewriting changed in the compiled kernel: operations whose layouts or precision differ in TTGIR."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+_COMPARED = (
+    *("tt.load", "tt.store", "tt.dot", "tt.dot_scaled", "tt.reduce", "tt.scan", "tt.atomic_rmw", "tt.atomic_cas"),
+    *("tt.descriptor_load", "tt.descriptor_store", "ttng.warp_group_dot", "ttng.tc_gen5_mma"),
+    "ttg.async_copy_global_to_local",
+)
+_ALIAS = re.compile(r"^(#\w+) = (#.*)$", re.MULTILINE)
+_USE = re.compile(r"#\w+(?![\w.])")
+_OPERATION = re.compile(r'(?:^|= )"?([\w.]+)"?[ (<]')
+_PRECISION = re.compile(r"inputPrecision = \w+")
+
+
+def changed_operations(plain: str, copy: str) -> tuple[str, ...]:
+    """The names of operations of a kernel's TTGIR that the rewritten copy does not have with the same layouts."""
+    missing = _operations_of(plain) - _operations_of(copy)
+    return tuple(sorted({name for name, _ in missing}))
+
+
+def _operations_of(ttgir: str) -> Counter[tuple[str, str]]:
+    """The compared operations, with their types and precision, layouts written out."""
+    aliases = dict(_ALIAS.findall(ttgir))
+    operations: Counter[tuple[str, str]] = Counter()
+    for line in ttgir.splitlines():
+        match = _OPERATION.search(line.strip())
+        if match is None or match[1] not in _COMPARED:
+            continue
+        types = " ".join([line.partition(" loc(")[0].rpartition(" : ")[2], *_PRECISION.findall(line)])
+        operations[match[1], _USE.sub(lambda use: aliases.get(use[0], use[0]), types)] += 1
+    return operations
