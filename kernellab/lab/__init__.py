@@ -16,7 +16,8 @@ from kernellab.errors import UsageError
 from kernellab.ir.effects import Effects, union_of, with_aliases
 from kernellab.ir.graph import Graph
 from kernellab.ir.layouts import Layouts
-from kernellab.lab.workspace import Workspace, local_environment
+from kernellab.lab.looking_inside import LooksInside
+from kernellab.lab.workspace import local_environment
 from kernellab.launch.arguments import memory_of, values_of
 from kernellab.launch.calls import named_arguments, require_launch, variants_of
 from kernellab.launch.run import Run
@@ -35,9 +36,6 @@ if TYPE_CHECKING:
     from kernellab.explain.profile import Profile
     from kernellab.explain.traffic.result import Traffic
     from kernellab.export.write import Exported
-    from kernellab.inside.first_difference import FirstDifference
-    from kernellab.inside.timeline import Timeline
-    from kernellab.inside.values import Values
     from kernellab.timing.config import Space
     from kernellab.timing.provenance import Ceilings
     from kernellab.tune.dispatch import Dispatch
@@ -47,7 +45,7 @@ if TYPE_CHECKING:
 
 
 @verbs
-class Lab(Workspace):
+class Lab(LooksInside):
     """A place to compile, explain and run kernels.
 
     ``target`` is what is compiled for: ``cuda:90``, ``hip:gfx942``; None means the GPU if there is one, else
@@ -117,30 +115,6 @@ class Lab(Workspace):
             remember(self.kernels, kernel, record, by="run")
         return recorder.last_run(bound)
 
-    def timeline(
-        self,
-        kernel: Kernel | str | int,
-        grid: Any = None,
-        /,
-        *args: Any,
-        lines: Iterable[int] | None = None,
-        timeout_s: float = 60.0,
-        **meta: Any,
-    ) -> Timeline:
-        """Record where and when each program of a launch runs, and the time from each of ``lines`` to the next one.
-
-        A copy of the kernel with time stamps is launched on copies of the arguments; its cost is measured.
-
-        Raises:
-            CannotRun: there is no NVIDIA GPU.
-            UsageError, LaunchError: the call does not fit the kernel, or a line has no statement.
-        """
-        from kernellab.inside.timeline_verbs import timeline_of_call
-        from kernellab.registry.calls import call_in
-
-        call = call_in(session := self.session(), "timeline", kernel, grid, args, meta)
-        return timeline_of_call(session, call, tuple(lines or ()), timeout_s)
-
     def layouts(self, kernel: Kernel, /, *args: Any, target: str | None = None, **meta: Any) -> Layouts:
         """Return the layouts of a kernel's TTGIR: the warp, lane and register, or bank, of each element."""
         from kernellab._triton.tiles import layouts_in  # keeps `import kernellab` light
@@ -154,61 +128,6 @@ class Lab(Workspace):
 
         call = self._user_call("traffic", kernel, grid, args, meta)
         return traffic_of_call(self.session(target), call)
-
-    def values(
-        self,
-        kernel: Kernel | str | int,
-        grid: Any = None,
-        /,
-        *args: Any,
-        program: Any = (0, 0, 0),
-        programs: Sequence[Any] | None = None,
-        lines: Iterable[int] | None = None,
-        timeout_s: float = 60.0,
-        **meta: Any,
-    ) -> Values:
-        """Record what each line of a kernel holds in one program, or in several ``programs``; ``lines`` picks some.
-
-        The programs run on the CPU, where every access is checked, and change no tensor. A kept kernel alone runs on
-        new arguments like those of its latest launch.
-
-        Raises:
-            UsageError: the grid has no such program.
-            LaunchError: the arguments or options do not fit the kernel.
-        """
-        from kernellab.inside.recorded_launch import values_of_call
-        from kernellab.registry.calls import call_in
-
-        call = call_in(session := self.session(), "values", kernel, grid, args, meta)
-        chosen = [program] if programs is None else list(programs)
-        return values_of_call(session, call, chosen, None if lines is None else set(lines), timeout_s)
-
-    def first_difference(
-        self,
-        kernel: Kernel | str | int,
-        other: Any,
-        grid: Any = None,
-        /,
-        *args: Any,
-        programs: Sequence[Any] | None = None,
-        timeout_s: float = 60.0,
-        **meta: Any,
-    ) -> FirstDifference:
-        """Find the first line of ``other`` whose values differ from those of a kernel by more than their roundings.
-
-        ``other`` is a kernel or a kept one's name, a `triton.Config` or dict with other options of the same kernel, or
-        ``"float64"`` for the kernel itself in that precision. Both run on the CPU, on copies. Without ``programs``,
-        those are compared that store the first element that differs.
-
-        Raises:
-            UsageError: the grid has no such program, or the grids differ.
-            LaunchError: the arguments do not fit one of the kernels.
-        """
-        from kernellab.inside.compared_launches import first_difference_of_calls
-        from kernellab.registry.calls import call_in
-
-        call = call_in(session := self.session(), "first_difference", kernel, grid, args, meta)
-        return first_difference_of_calls(session, call, other, programs, timeout_s)
 
     def tune(
         self,

@@ -122,7 +122,7 @@ _RULES = {
     "view": _TEXT,
     "where": _CONDITION,
 }  # fmt: skip
-_OWNERS = {"Lab": "lab", "Workspace": "lab", "Launches": "lab", "Registry": "lab.kernels"}
+_OWNERS = {"Lab": "lab", "LooksInside": "lab", "Workspace": "lab", "Launches": "lab", "Registry": "lab.kernels"}
 
 
 def verbs(owner: _Class) -> _Class:

@@ -1,0 +1,99 @@
+"""The verbs of the lab that look inside a launch: its values, the first that differ, and its programs over time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kernellab._triton.kernel import Kernel
+from kernellab.lab.workspace import Workspace
+from kernellab.launch.verbs import verbs
+
+if TYPE_CHECKING:
+    from kernellab.inside.first_difference import FirstDifference
+    from kernellab.inside.timeline import Timeline
+    from kernellab.inside.values import Values
+
+
+@verbs
+class LooksInside(Workspace):
+    """A workspace that records what launches do inside."""
+
+    def values(
+        self,
+        kernel: Kernel | str | int,
+        grid: Any = None,
+        /,
+        *args: Any,
+        program: Any = (0, 0, 0),
+        programs: Sequence[Any] | None = None,
+        lines: Iterable[int] | None = None,
+        timeout_s: float = 60.0,
+        **meta: Any,
+    ) -> Values:
+        """Record what each line of a kernel holds in one program, or in several ``programs``; ``lines`` picks some.
+
+        On the CPU every access is checked. With tensors of a GPU, a copy of the kernel stores what the GPU computes. No
+        tensor changes. A kept kernel alone runs on new arguments like those of its latest launch.
+
+        Raises:
+            UsageError: the grid has no such program.
+            LaunchError: the arguments or options do not fit the kernel.
+        """
+        from kernellab.inside.logged_launch import values_where_launched
+        from kernellab.registry.calls import call_in
+
+        call = call_in(session := self.session(), "values", kernel, grid, args, meta)
+        chosen = [program] if programs is None else list(programs)
+        return values_where_launched(session, call, chosen, None if lines is None else set(lines), timeout_s)
+
+    def first_difference(
+        self,
+        kernel: Kernel | str | int,
+        other: Any,
+        grid: Any = None,
+        /,
+        *args: Any,
+        programs: Sequence[Any] | None = None,
+        timeout_s: float = 60.0,
+        **meta: Any,
+    ) -> FirstDifference:
+        """Find the first line of ``other`` whose values differ from those of a kernel by more than their roundings.
+
+        ``other`` is a kernel or a kept one's name, a `triton.Config` or dict with other options of the same kernel, or
+        ``"float64"`` for the kernel itself in that precision. Both run on the CPU, on copies. Without ``programs``,
+        those are compared that store the first element that differs.
+
+        Raises:
+            UsageError: the grid has no such program, or the grids differ.
+            LaunchError: the arguments do not fit one of the kernels.
+        """
+        from kernellab.inside.compared_launches import first_difference_of_calls
+        from kernellab.registry.calls import call_in
+
+        call = call_in(session := self.session(), "first_difference", kernel, grid, args, meta)
+        return first_difference_of_calls(session, call, other, programs, timeout_s)
+
+    def timeline(
+        self,
+        kernel: Kernel | str | int,
+        grid: Any = None,
+        /,
+        *args: Any,
+        lines: Iterable[int] | None = None,
+        timeout_s: float = 60.0,
+        **meta: Any,
+    ) -> Timeline:
+        """Record where and when each program of a launch runs, and the time from each of ``lines`` to the next one.
+
+        A copy of the kernel with time stamps is launched on copies of the arguments; its cost is measured.
+
+        Raises:
+            CannotRun: there is no NVIDIA GPU.
+            UsageError, LaunchError: the call does not fit the kernel, or a line has no statement.
+        """
+        from kernellab.inside.timeline_verbs import timeline_of_call
+        from kernellab.registry.calls import call_in
+
+        call = call_in(session := self.session(), "timeline", kernel, grid, args, meta)
+        return timeline_of_call(session, call, tuple(lines or ()), timeout_s)
