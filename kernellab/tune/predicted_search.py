@@ -1,35 +1,36 @@
 """The search by predicted times: which configs to compile, in which order to measure them, and where to stop.
 
 Of a large space, a random part is compiled and predicted first. A regression of these times on the parameters estimates
-those of all configs, and says which to compile next. Then configs are measured in the order predicted, until no other
-one can win within its interval. Predictions are scaled by what was measured.
+those of all configs, and says which to compile next. What promises most is measured. The rest of the budget refines:
+the neighbours of the fastest config, then of the fastest of each block shape, are compiled and measured while they may
+be faster, by estimates that measured times correct.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import exp, log, log2
-from statistics import median
+from math import erf, exp, log, pi, sqrt
 from typing import Any
 
-from kernellab.errors import three_digits
 from kernellab.store.columns import Status
 from kernellab.timing.config import Config
 from kernellab.tune.result import Row
-from kernellab.workers.forks_and_interrupts import import_uninterrupted
+from kernellab.tune.time_estimates import Estimate, TimeEstimates
 
 PredictRows = Callable[[Sequence[Config]], Mapping[Config, Row]]
 """Compiles configs and returns a row each, with a predicted time if it fits and can be predicted."""
 
 _LEAST_COMPILED = 48
 _SHARE = 20  # one of so many configs of a large space is compiled
-_RANDOM_PART = 3  # one of so many compiled configs is drawn at random
-_ROUNDS = 3  # of estimating and compiling
-_AT_ONCE = 8  # configs that are measured before the next decision
-_RIDGE = 0.03
-_PENALTY = 1.0  # added to the logarithm of the slowest time, for a config that does not fit
+_RANDOM_PART = 0.25  # of the compiled configs, drawn at random
+_FIRST_PART = 0.5  # of the compiled configs, before any is measured
+_ROUNDS = 3  # of estimating and compiling, before that
+_AT_ONCE = 8  # configs that are compiled, or measured, before the next decision
+_INFORMATIVE = 2.0  # times the best; what is faster is measured while configs are compiled, to learn of its neighbours
+_LEAST_GAIN = 1e-4  # expected of a config that is compiled, as a share of the best time
 
 
 def compile_budget(configs: int) -> int:
@@ -39,11 +40,11 @@ def compile_budget(configs: int) -> int:
 
 @dataclass(slots=True)
 class PredictedSearch:
-    """Asks for configs in the order of their predicted times, and stops where no other one can win.
+    """Asks for configs in the order of their estimated times, and stops where no other one can win.
 
-    ``most`` configs are compiled. ``known`` have measured times already, and are asked first. Without ``measures``, all
-    compiled configs are asked, for their predicted times. ``left`` are the rows that were compiled and not asked,
-    ``note`` says how many were not compiled.
+    ``most`` configs are compiled at most. ``known`` have measured times already, and are asked first. Without
+    ``measures``, all compiled configs are asked, for their predicted times. ``left`` are the rows that were compiled
+    and not asked, ``note`` says how many were not compiled.
     """
 
     configs: Iterable[Config]
@@ -55,25 +56,28 @@ class PredictedSearch:
     left: dict[Config, Row] = field(default_factory=dict)
     note: str = ""
     _rows: dict[Config, Row] = field(default_factory=dict)
-    _order: list[Config] | None = None
     _times: dict[Config, float] = field(default_factory=dict)
+    _asked: set[Config] = field(default_factory=set)
+    _waiting: list[Config] = field(default_factory=list)
+    _estimates: TimeEstimates | None = None
+    _budget: int = 0
+    _is_over: bool = False
 
     def ask(self) -> list[Config]:
         """Return the next configs to measure; none when no other one can win."""
-        if self._order is None:
-            self._order = self._compile_promising()
-            if not self.measures:
-                asked, self._order = self._order, []
-                return [*dict.fromkeys([*self.known, *asked])]
-            if self.known:
-                return list(self.known)
-        while self._order and self._order[0] in self._times:
-            self._order.pop(0)
-        best_ms = min(self._times.values(), default=None)
-        if best_ms is not None and not any(self._can_win(config, best_ms) for config in self._order):
-            self.left |= {config: self._unmeasured_row(config, best_ms) for config in self._order}
-            self._order = []
-        asked, self._order = self._order[:_AT_ONCE], self._order[_AT_ONCE:]
+        if self._is_over:
+            return []
+        asked: list[Config] = []
+        if self._estimates is None:
+            self._compile_first()
+            asked = [*self.known]
+        while not asked:
+            asked = self._configs_to_measure() if self.measures else []
+            batch = [] if asked else self._configs_to_compile()
+            if not asked and not batch:
+                return self._end()
+            self._compile(batch)
+        self._asked.update(asked)
         return asked
 
     def tell(self, config: Config, time_ms: float | None) -> None:
@@ -81,100 +85,144 @@ class PredictedSearch:
         if time_ms is not None:
             self._times[config] = time_ms
 
-    def _compile_promising(self) -> list[Config]:
-        """Compile the most promising configs; return those with a predicted time, the least first."""
-        waiting = list(dict.fromkeys(self.configs))
-        total = len(waiting)
-        budget = min(total, self.most or compile_budget(total))
-        random.Random(self.seed).shuffle(waiting)
-        first = budget if budget == total else max(1, budget // _RANDOM_PART)
-        batch, waiting = waiting[:first], waiting[first:]
-        while batch:
+    def _compile_first(self) -> None:
+        """Compile a random part of the configs, then the most promising by estimates from it."""
+        everything = list(dict.fromkeys(self.configs))
+        self._estimates, self._waiting = TimeEstimates(everything), everything
+        total = len(everything)
+        self._budget = min(total, self.most or compile_budget(total))
+        if self._budget == total:
+            self._compile(everything)
+            return
+        drawn = max(1, int(_RANDOM_PART * self._budget))
+        self._compile(random.Random(self.seed).sample(everything, drawn))
+        for _ in range(_ROUNDS):
+            size = -(-int((_FIRST_PART - _RANDOM_PART) * self._budget) // _ROUNDS)
+            estimates = self._estimates_of(self._waiting)
+            order = sorted(self._waiting, key=lambda config: estimates[config].log_ms)
+            self._compile(order[: min(size, self._left_budget)])
+
+    @property
+    def _left_budget(self) -> int:
+        return self._budget - len(self._rows)
+
+    def _compile(self, batch: Sequence[Config]) -> None:
+        if batch:
             self._rows |= self.predict_rows(batch)
-            size = min(budget - len(self._rows), -(-(budget - first) // _ROUNDS))
-            if size <= 0:
-                break
-            estimates = estimated_times(self._rows, waiting)
-            waiting.sort(key=lambda config: estimates[config])
-            batch, waiting = waiting[:size], waiting[size:]
-        if waiting:
+            self._waiting = [config for config in self._waiting if config not in self._rows]
+
+    def _estimates_of(self, configs: Sequence[Config]) -> dict[Config, Estimate]:
+        assert self._estimates is not None, "the search has begun"
+        return self._estimates.estimate(self._rows, self._times, configs)
+
+    def _best_ms(self) -> float | None:
+        """Return the least measured time; without measurements, the least predicted one."""
+        predicted = (row.predicted_ms for row in self._rows.values() if row.predicted_ms)
+        return min(self._times.values(), default=None if self.measures else min(predicted, default=None))
+
+    def _open_rows(self) -> list[Row]:
+        """Return the compiled rows that fit and were not asked for."""
+        return [row for row in self._rows.values() if row.status is Status.NOT_TIMED and row.config not in self._asked]
+
+    def _configs_to_measure(self) -> list[Config]:
+        """Return the compiled configs with the least estimated times, of those that can win or say what others take."""
+        rows, best_ms = self._open_rows(), self._best_ms()
+        estimates = self._estimates_of([row.config for row in rows])
+        bounds = {row.config: _bounds_ms(row, estimates[row.config]) for row in rows}
+        reach = _INFORMATIVE if self._left_budget else 1.0
+        wanted = [
+            config
+            for config, (low, time_ms, _) in bounds.items()
+            if best_ms is None or low <= best_ms or time_ms < reach * best_ms
+        ]
+        return sorted(wanted, key=lambda config: bounds[config][1])[:_AT_ONCE]
+
+    def _configs_to_compile(self) -> list[Config]:
+        """Return configs that may be faster than the best: its neighbours, else those of the best of each shape."""
+        best_ms = self._best_ms()
+        if best_ms is None or self._left_budget <= 0:
+            return []
+        estimates = self._estimates_of(self._waiting)
+        gains = {config: expected_gain(estimate, best_ms) for config, estimate in estimates.items()}
+        promising = sorted((c for c in self._waiting if gains[c] > _LEAST_GAIN), key=lambda c: -gains[c])
+        size = min(_AT_ONCE, self._left_budget)
+        for centres in self._centres():
+            near = by_axes_in_turn(promising, centres)
+            if near:
+                return near[:size]
+        return promising[:size]
+
+    def _centres(self) -> Iterator[list[Config]]:
+        """Yield the fastest config, then the fastest of each block shape."""
+        times = self._times or {config: row.predicted_ms for config, row in self._rows.items() if row.predicted_ms}
+        order = sorted(times, key=lambda config: times[config])
+        yield order[:1]
+        shapes: dict[Any, Config] = {}
+        for config in order:
+            shapes.setdefault(config.parameters, config)
+        yield [*shapes.values()]
+
+    def _end(self) -> list[Config]:
+        """Set the note and the rows that were not asked for; return the configs that are asked without measuring."""
+        self._is_over = True
+        if self._waiting:
             self.note = (
-                f"{len(waiting):,} of {total:,} configs were not compiled: those that were say that others are faster"
+                f"{len(self._waiting):,} of {len(self._waiting) + len(self._rows):,} configs were not compiled: "
+                "those that were say that others are faster"
             )
-        predicted = {config: row for config, row in self._rows.items() if row.predicted_ms is not None}
-        unpredicted = [
-            c for c, row in self._rows.items() if row.predicted_ms is None and row.status is Status.NOT_TIMED
-        ]
         self.left |= {config: row for config, row in self._rows.items() if row.status is not Status.NOT_TIMED}
-        return [*sorted(predicted, key=lambda config: predicted[config].predicted_ms or 0.0), *unpredicted]
-
-    def _scale(self) -> float:
-        """Return by how much measured times exceed predicted ones, in the median."""
-        ratios = [
-            time_ms / predicted_ms
-            for config, time_ms in self._times.items()
-            if config in self._rows and (predicted_ms := self._rows[config].predicted_ms)
-        ]
-        return median(ratios) if ratios else 1.0
-
-    def _can_win(self, config: Config, best_ms: float) -> bool:
-        low_ms = self._rows[config].predicted_low_ms
-        return low_ms is None or low_ms * self._scale() <= best_ms
-
-    def _unmeasured_row(self, config: Config, best_ms: float) -> Row:
-        row, scale = self._rows[config], self._scale()
-        low, time, high = (
-            three_digits((ms or 0.0) * scale) for ms in (row.predicted_low_ms, row.predicted_ms, row.predicted_high_ms)
-        )
-        return replace(
-            row, reason=f"not measured: predicted {time} ms ({low} to {high}), best measured {best_ms:.4g} ms"
-        )
+        rows, best_ms = self._open_rows(), self._best_ms()
+        if not self.measures:
+            rows.sort(key=lambda row: row.predicted_ms or float("inf"))
+            return [row.config for row in rows]
+        estimates = self._estimates_of([row.config for row in rows])
+        for row in rows:
+            low, time, high = (f"{ms:.4g}" for ms in _bounds_ms(row, estimates[row.config]))
+            reason = f"not measured: predicted {time} ms ({low} to {high}), best measured {best_ms or 0.0:.4g} ms"
+            self.left[row.config] = replace(row, reason=reason)
+        return []
 
 
-def estimated_times(rows: Mapping[Config, Row], configs: Sequence[Config]) -> dict[Config, float]:
-    """Return an estimate of the milliseconds of each config, from rows of others.
+def _bounds_ms(row: Row, estimate: Estimate) -> tuple[float, float, float]:
+    """Return the interval of a predicted time and the time, as measured ones correct it: low, time, high.
 
-    The logarithm of the time is a sum over the parameters' logarithms, their squares and products: a ridge regression.
-    What does not fit or spills too much counts as slower than all others.
+    The interval is as much narrower as the error of the prediction is known; a row without a prediction may be fastest.
     """
-    np = import_uninterrupted("numpy")
-    known = [(config, row.predicted_ms) for config, row in rows.items() if row.predicted_ms is not None]
-    if not known:
-        return dict.fromkeys(configs, 0.0)
-    worst = log(max(ms for _, ms in known)) + _PENALTY
-    failed = [(config, exp(worst)) for config, row in rows.items() if row.predicted_ms is None]
-    table = _Table([*(config for config, _ in known), *(config for config, _ in failed), *configs])
-    count = len(known) + len(failed)
-    features = np.array(table.features())
-    centre, spread = features[:count].mean(0), features[:count].std(0) + 1e-9
-    scaled = np.hstack([(features - centre) / spread, np.ones((len(features), 1))])
-    times = np.log([ms for _, ms in (*known, *failed)])
-    inner = scaled[:count]
-    penalty = _RIDGE * count * np.eye(scaled.shape[1])
-    penalty[-1, -1] = 0.0
-    weights = np.linalg.solve(inner.T @ inner + penalty, inner.T @ times)
-    return dict(zip(configs, np.exp(scaled[count:] @ weights).tolist(), strict=True))
+    if not row.predicted_ms:
+        return 0.0, 0.0, 0.0
+    time_ms, width = row.predicted_ms * exp(estimate.ratio), estimate.ratio_share
+    low, high = (
+        ((ms or row.predicted_ms) / row.predicted_ms) ** width for ms in (row.predicted_low_ms, row.predicted_high_ms)
+    )
+    return low * time_ms, time_ms, high * time_ms
 
 
-class _Table:
-    """The parameters of configs as numbers: logarithms of positive integers, one column for each other value."""
+def expected_gain(estimate: Estimate, best_ms: float) -> float:
+    """Return the expected improvement of the best time by a config, as a share of it.
 
-    def __init__(self, configs: Sequence[Config]) -> None:
-        self._values = [config.values for config in configs]
-        names = list(dict.fromkeys(name for values in self._values for name in values))
-        choices = {name: list(dict.fromkeys(map(repr, (v.get(name) for v in self._values)))) for name in names}
-        self._numeric = [name for name in names if all(_is_size(values.get(name)) for values in self._values)]
-        self._named = [(name, value) for name in names if name not in self._numeric for value in choices[name]]
-
-    def features(self) -> list[list[float]]:
-        """Return a row per config: parameters, their squares, and products of two."""
-        return [self._row(values) for values in self._values]
-
-    def _row(self, values: Mapping[str, Any]) -> list[float]:
-        single = [log2(values[name]) for name in self._numeric]
-        single += [float(repr(values.get(name)) == value) for name, value in self._named]
-        return [*single, *(left * right for i, left in enumerate(single) for right in single[i:])]
+    Jones, Schonlau, Welch: "Efficient Global Optimization of Expensive Black-Box Functions", 1998.
+    """
+    sigma = max(estimate.deviation, 1e-6)
+    z = (log(best_ms) - estimate.log_ms) / sigma
+    return sigma * (z * (1 + erf(z / sqrt(2))) / 2 + exp(-z * z / 2) / sqrt(2 * pi))
 
 
-def _is_size(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+def by_axes_in_turn(configs: Iterable[Config], centres: Sequence[Config]) -> list[Config]:
+    """Return the configs that differ from a centre in one value alone, ordered: the first of each axis come first."""
+    places, counts = dict[Config, int](), Counter[tuple[Config, str]]()
+    for config in configs:
+        for centre in centres:
+            axis = only_difference(config, centre)
+            if axis is not None and config not in places:
+                places[config] = counts[centre, axis]
+                counts[centre, axis] += 1
+    return sorted(places, key=lambda config: places[config])
+
+
+def only_difference(config: Config, centre: Config) -> str | None:
+    """Return the name of the only value in which two configs differ; None if there are more, or none."""
+    values, others = config.values, centre.values
+    if values.keys() != others.keys():
+        return None
+    names = [name for name, value in values.items() if value != others[name]]
+    return names[0] if len(names) == 1 else None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import log2
+from dataclasses import replace
+from math import log, log2
 
 import pytest
 import torch
@@ -13,9 +14,10 @@ import kernellab
 from kernellab.errors import UsageError
 from kernellab.store.columns import Status
 from kernellab.timing.config import Config, Space
-from kernellab.tune.predicted_search import PredictedSearch, compile_budget, estimated_times
+from kernellab.tune.predicted_search import PredictedSearch, by_axes_in_turn, compile_budget, expected_gain
 from kernellab.tune.result import Row
 from kernellab.tune.search import search_of
+from kernellab.tune.time_estimates import Estimate, TimeEstimates
 from tests.tune.test_predicted_tuning import grid, lab, scale
 
 __all__ = ["lab"]
@@ -72,9 +74,9 @@ def test_of_two_thousand_configs_one_in_twenty_is_compiled_and_a_best_one_found(
     search = PredictedSearch(SPACE, compiler)
     times = run(search)
     assert SPACE.size == 2000
-    assert len(compiler.compiled) == len(set(compiler.compiled)) == compile_budget(2000) == 100
+    assert len(compiler.compiled) == len(set(compiler.compiled)) <= compile_budget(2000) == 100
     assert min(times.values()) <= 1.01 * min(map(true_ms, SPACE))
-    assert search.note.startswith("1,900 of 2,000 configs were not compiled")
+    assert search.note.startswith(f"{2000 - len(compiler.compiled):,} of 2,000 configs were not compiled")
 
 
 def test_configs_that_cannot_win_within_their_interval_are_not_measured_and_say_so() -> None:
@@ -83,7 +85,7 @@ def test_configs_that_cannot_win_within_their_interval_are_not_measured_and_say_
     unmeasured = [row for row in search.left.values() if row.status is Status.NOT_TIMED]
     assert unmeasured
     best_ms = min(times.values())
-    assert all(true_ms(row.config) * 0.77 > best_ms for row in unmeasured)
+    assert all(true_ms(row.config) > 1.1 * best_ms for row in unmeasured)
     assert all(f"best measured {best_ms:.4g} ms" in row.reason for row in unmeasured)
     assert not times.keys() & {row.config for row in unmeasured}
 
@@ -100,14 +102,68 @@ def test_what_was_measured_before_is_asked_first() -> None:
     assert PredictedSearch(SPACE, Compiler(), known=known).ask() == known
 
 
-def test_estimates_follow_the_parameters() -> None:
-    configs = [Config.of({"BLOCK": 2**power, "FAST": fast}) for power in range(4, 12) for fast in (True, False)]
-    rows = {
-        config: Row(config, Status.NOT_TIMED, predicted_ms=config.values["BLOCK"] * (1 if config.values["FAST"] else 3))
-        for config in configs[::3]
+class DistortedCompiler(Compiler):
+    """Its predictions are too long by 30 % for the fastest shapes, which only measured times correct."""
+
+    def row(self, config: Config) -> Row:
+        row = super().row(config)
+        if row.predicted_ms is None or config.values["BN"] < 256:
+            return row
+        names = ("predicted_ms", "predicted_low_ms", "predicted_high_ms")
+        return replace(row, **{name: 1.3 * (getattr(row, name) or 0.0) for name in names})
+
+
+@pytest.mark.slow
+def test_measured_times_and_neighbours_lead_to_a_best_config_where_predictions_mislead() -> None:
+    """Three of four draws of the random part suffice: one of them may start too far away."""
+    within = 0
+    for seed in range(4):
+        compiler = DistortedCompiler()
+        times = run(PredictedSearch(SPACE, compiler, seed=seed))
+        assert len(compiler.compiled) <= compile_budget(2000)
+        within += min(times.values()) <= 1.01 * min(map(true_ms, SPACE))
+    assert within >= 3
+
+
+def test_neighbours_differ_in_one_value_and_come_by_axes_in_turn() -> None:
+    centre = Config.of({"BM": 64, "BN": 64, "num_warps": 4})
+    changes = [{"BM": 32}, {"BM": 128}, {"BM": 32, "BN": 32}, {"num_warps": 8}, {"BM": 16}, {"BN": 128}]
+    configs = [centre.with_values(change) for change in changes]
+    assert by_axes_in_turn([*configs, centre], [centre]) == [configs[place] for place in (0, 3, 5, 1, 4)]
+
+
+def test_a_gain_is_expected_of_what_is_fast_or_uncertain() -> None:
+    assert expected_gain(Estimate(log(0.5), 0.01), 1.0) == pytest.approx(log(2), rel=0.01)
+    assert expected_gain(Estimate(log(1.5), 0.01), 1.0) < 1e-9
+    assert expected_gain(Estimate(log(1.5), 0.5), 1.0) > 0.01
+
+
+def scaled_rows(configs: Sequence[Config]) -> dict[Config, Row]:
+    return {
+        config: Row(config, Status.NOT_TIMED, predicted_ms=config.values["BLOCK"] * (1 if config.values["FAST"] else 2))
+        for config in configs
     }
-    estimates = estimated_times(rows, configs)
-    assert estimates[configs[0]] < estimates[configs[1]] < estimates[configs[-1]]
+
+
+BLOCKS = [Config.of({"BLOCK": 2**power, "FAST": fast}) for power in range(4, 12) for fast in (True, False)]
+
+
+def test_estimates_follow_the_parameters() -> None:
+    estimates = TimeEstimates(BLOCKS).estimate(scaled_rows(BLOCKS[::3]), {}, BLOCKS)
+    assert estimates[BLOCKS[0]].log_ms < estimates[BLOCKS[1]].log_ms < estimates[BLOCKS[-1]].log_ms
+    assert estimates[BLOCKS[0]].log_ms == pytest.approx(log(16))
+    assert estimates[BLOCKS[0]].deviation < estimates[BLOCKS[1]].deviation
+
+
+def test_measured_times_correct_the_estimates_of_neighbours() -> None:
+    rows = scaled_rows(BLOCKS)
+    times = {config: 3.0 * (rows[config].predicted_ms or 0.0) for config in BLOCKS[:3]}
+    times[BLOCKS[-1]] = 3.6 * (rows[BLOCKS[-1]].predicted_ms or 0.0)
+    estimates = TimeEstimates(BLOCKS).estimate(rows, times, BLOCKS)
+    assert estimates[BLOCKS[4]].ratio == pytest.approx(log(3.0), abs=0.01)
+    assert log(3.0) < estimates[BLOCKS[-2]].ratio < log(3.6)
+    assert estimates[BLOCKS[0]].ratio_share < 0.2
+    assert estimates[BLOCKS[8]].ratio_share > 0.9
 
 
 @pytest.mark.slow
