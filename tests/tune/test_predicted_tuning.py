@@ -124,9 +124,9 @@ def test_configs_that_agree_with_the_reference_come_before_quicker_ones() -> Non
 
 @pytest.mark.slow
 def test_an_unpredicted_config_does_not_stop_the_others(lab: kernellab.Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kernellab.explain import prediction_verbs
+    from kernellab.explain import parallel_predictions
 
-    predict, calls = prediction_verbs.predict_implementation, []
+    predict, calls = parallel_predictions.predict_implementation, []
 
     def fail_once(*arguments: object) -> object:
         calls.append(arguments)
@@ -134,7 +134,7 @@ def test_an_unpredicted_config_does_not_stop_the_others(lab: kernellab.Lab, monk
             raise KernellabError("Its addresses are not known.")
         return predict(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(prediction_verbs, "predict_implementation", fail_once)
+    monkeypatch.setattr(parallel_predictions, "predict_implementation", fail_once)
     tuning = lab.tune(scale, grid, X, OUT, N, configs=blocks(64, 1024))
     assert tuning.is_predicted
     assert tuning.frame["predicted_ms"].notna().sum() == 1
