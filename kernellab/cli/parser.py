@@ -83,13 +83,8 @@ def _add_measuring(commands: Any) -> None:
     predict = _of_file(commands, "predict", "predict the time of a launch; needs no GPU", f"{_ONE}; or a kept NAME")
     predict.add_argument("--device", help="the GPU to predict for, such as h100, a100-40 or rtx4090")
     tune = _of_file(commands, "tune", "find the fastest config", f"{_ONE}; or a kept NAME")
-    tune.add_argument(
-        "--space",
-        action="append",
-        default=[],
-        metavar="NAME=V,V",
-        help="values of a constexpr or option to try; default: the configs of @triton.autotune, else some proposed",
-    )
+    values = "values of a constexpr or option to try; default: the configs of @triton.autotune, else some proposed"
+    _add_repeatable(tune, "--space", "NAME=V,V", values)
     tune.add_argument("--where", help='which combinations to try: --where "BLOCK >= 32 * num_warps"')
     tune.add_argument("--search", default="exhaustive", help="exhaustive, random, descent, optuna or predicted")
     tune.add_argument("--budget", type=_positive, metavar="SECONDS", help="limit of the search")
@@ -97,20 +92,9 @@ def _add_measuring(commands: Any) -> None:
     _add_check(tune)
     _add_timeout(tune, 10.0, "of a config")
     bench = _of_file(commands, "bench", "time a kernel over a sweep, vs others")
-    bench.add_argument(
-        "--over",
-        action="append",
-        default=[],
-        metavar="NAME=V,V",
-        help="values of a size of arguments(), a constexpr or an option; repeatable",
-    )
-    bench.add_argument(
-        "--versus",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="a function or kernel of the file to compare with; repeatable",
-    )
+    swept = "values of a size of arguments(), a constexpr or an option; repeatable"
+    _add_repeatable(bench, "--over", "NAME=V,V", swept)
+    _add_repeatable(bench, "--versus", "NAME", "a function or kernel of the file to compare with; repeatable")
     bench.add_argument("--check", action="store_true", help="without a GPU, compare the outputs on the CPU")
     bench.add_argument("--rounds", type=_count, default=30, help="rounds of timing (30)")
     _add_timeout(bench, 60.0, "of a point")
@@ -156,16 +140,9 @@ def _add_keeping(commands: Any) -> None:
 def _of_file(commands: Any, name: str, words: str, what: str = _ONE) -> argparse.ArgumentParser:
     added = _command(commands, name, words)
     added.add_argument("kernel", metavar=FORM, help=what)
-    added.add_argument(
-        "--size", action="append", default=[], metavar="NAME=V", help="a size for arguments(); repeatable"
-    )
-    added.add_argument(
-        "--meta",
-        action="append",
-        default=[],
-        metavar="NAME=V",
-        help="a constexpr or option (num_warps), instead of that of arguments(); repeatable",
-    )
+    _add_repeatable(added, "--size", "NAME=V", "a size for arguments(); repeatable")
+    meta = "a constexpr or option (num_warps), instead of that of arguments(); repeatable"
+    _add_repeatable(added, "--meta", "NAME=V", meta)
     added.add_argument(
         "--target", help="compile for this: cuda:90, hip:gfx942, or a model such as h100; else the GPU, or cuda:90"
     )
@@ -180,6 +157,10 @@ def _command(commands: Any, name: str, words: str) -> argparse.ArgumentParser:
     added.add_argument("--json", action="store_true", help="answer with one JSON object")
     added.add_argument("--verbose", action="store_true", help="print the full message behind an error")
     return added
+
+
+def _add_repeatable(added: argparse.ArgumentParser, option: str, metavar: str, words: str) -> None:
+    added.add_argument(option, action="append", default=[], metavar=metavar, help=words)
 
 
 def _add_check(added: argparse.ArgumentParser) -> None:
