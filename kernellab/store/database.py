@@ -71,6 +71,10 @@ class Database:
         """
         return self._run_with_recovery(lambda: self._transaction(work))
 
+    def execute(self, statement: str, *values: object) -> None:
+        """Run one statement as a transaction; see `write`."""
+        self.write(lambda cursor: cursor.execute(statement, values))
+
     def rows(self, query: str, values: tuple[object, ...] = ()) -> list[Row]:
         """Return the rows of a query.
 

@@ -29,12 +29,8 @@ class Explanations:
 
     def add(self, digest: str, explanation: KeptExplanation) -> None:
         """Store an explanation in place of an earlier one."""
-        values = (digest, canonical_json(asdict(explanation)), time.time())
-        self.database.write(
-            lambda cursor: cursor.execute(
-                "INSERT OR REPLACE INTO explanations (digest, explanation, created) VALUES (?, ?, ?)", values
-            )
-        )
+        insert = "INSERT OR REPLACE INTO explanations (digest, explanation, created) VALUES (?, ?, ?)"
+        self.database.execute(insert, digest, canonical_json(asdict(explanation)), time.time())
 
     def find(self, digest: str) -> tuple[KeptExplanation, float] | None:
         """Return an explanation and when it was made, in seconds since 1970; None if there is none."""

@@ -8,6 +8,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -122,7 +123,7 @@ class History:
         by_id = [(table, "id") for table in ("explanations", "results", "trials")]
         for table, order in (*by_id, ("launches", "last"), ("measurements", "id")):
             while self._used_bytes() > limit_bytes:
-                gone = self.database.write(lambda cursor, t=table, o=order: _delete_oldest(cursor, t, o))  # type: ignore[misc]
+                gone = self.database.write(partial(_delete_oldest, table=table, order=order))
                 removed += gone
                 if not gone:
                     break
@@ -234,12 +235,8 @@ class TrialLog:
 
     def add(self, trial: PassedTrial) -> None:
         """Store a passed trial launch, once."""
-        values = (*astuple(trial), time.time())
-        self.database.write(
-            lambda cursor: cursor.execute(
-                "INSERT OR IGNORE INTO trials (digest, device, driver, launch, created) VALUES (?, ?, ?, ?, ?)", values
-            )
-        )
+        insert = "INSERT OR IGNORE INTO trials (digest, device, driver, launch, created) VALUES (?, ?, ?, ?, ?)"
+        self.database.execute(insert, *astuple(trial), time.time())
 
     def __contains__(self, trial: PassedTrial) -> bool:
         query = "SELECT 1 FROM trials WHERE digest = ? AND device = ? AND driver = ? AND launch = ?"
@@ -315,7 +312,7 @@ class Store:
 
     def remove(self, number: int) -> None:
         """Delete a version and its history. Its number and its id are not given again."""
-        self.database.write(lambda cursor: cursor.execute("DELETE FROM versions WHERE id = ?", (number,)))
+        self.database.execute("DELETE FROM versions WHERE id = ?", number)
 
     def tag(self, number: int, tags: Iterable[str]) -> None:
         """Put tags on a version."""
@@ -325,9 +322,8 @@ class Store:
     def untag(self, number: int, tags: Iterable[str]) -> None:
         """Take tags off a version."""
         rows = [(number, tag) for tag in tags]
-        self.database.write(
-            lambda cursor: cursor.executemany("DELETE FROM tags WHERE version_id = ? AND tag = ?", rows)
-        )
+        delete = "DELETE FROM tags WHERE version_id = ? AND tag = ?"
+        self.database.write(lambda cursor: cursor.executemany(delete, rows))
 
     def tags(self) -> dict[int, tuple[str, ...]]:
         """Return the tags of every version that has some, by its id."""
@@ -339,8 +335,7 @@ class Store:
 
     def set_failure(self, number: int, message: str) -> None:
         """Keep the error of a version that does not compile, or failed as it ran, instead of an earlier one."""
-        values = (number, message, time.time())
-        self.database.write(lambda cursor: cursor.execute("INSERT OR REPLACE INTO failures VALUES (?, ?, ?)", values))
+        self.database.execute("INSERT OR REPLACE INTO failures VALUES (?, ?, ?)", number, message, time.time())
 
     def failures(self) -> dict[int, tuple[str, float]]:
         """Return the error and its time for each version with a failed compile or launch, by its id."""
@@ -349,10 +344,8 @@ class Store:
 
     def note(self, number: int, text: str) -> None:
         """Keep a note on a version."""
-        values = (number, text, time.time())
-        self.database.write(
-            lambda cursor: cursor.execute("INSERT INTO notes (version_id, note, created) VALUES (?, ?, ?)", values)
-        )
+        insert = "INSERT INTO notes (version_id, note, created) VALUES (?, ?, ?)"
+        self.database.execute(insert, number, text, time.time())
 
     def notes(self, number: int) -> list[str]:
         """Return the notes on a version, the oldest first."""
