@@ -396,10 +396,6 @@ def _finite_max(x: Tensor, dim: int) -> Tensor:
     return x.amax(dim, keepdim=True) if x.dim() and x.numel() else x
 
 
-def _silu(x: Tensor) -> Tensor:
-    return x / (1 + (-x).exp())
-
-
 def _gelu(x: Tensor, *, approximate: str = "none") -> Any:
     if approximate == "none":
         return 0.5 * x * (1 + (x * 0.5**0.5).erf())
@@ -432,7 +428,7 @@ COMPOSITIONS: Mapping[str, Callable[..., Any]] = {
     "_softmax": _softmax,
     "_log_softmax": _log_softmax,
     "logsumexp": _logsumexp,
-    "silu": _silu,
+    "silu": lambda x: x / (1 + (-x).exp()),
     "gelu": _gelu,
     "baddbmm": _baddbmm,
     "native_layer_norm": _layer_norm,

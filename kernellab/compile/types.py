@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -127,7 +127,7 @@ def job_of(function: Any, target: Target, special: Specialization, closure: Clos
     bindings = None if closure is None else plain_bindings(values)
     if closure is None or bindings is None:
         closure, bindings = closure_of(function, values)
-    names = [_path_text(function.arg_names, path) for path in paths]
+    names = [function.arg_names[path[0]] + "".join(f"[{index}]" for index in path[1:]) for path in paths]  # "pair[1]"
     require_sendable(function.__name__, zip(names, bindings, strict=True))
     return CompileJob(
         closure=closure,
@@ -139,11 +139,6 @@ def job_of(function: Any, target: Target, special: Specialization, closure: Clos
         target=target,
         variables=compiler_environment(),
     )
-
-
-def _path_text(names: Sequence[str], path: tuple[int, ...]) -> str:
-    """Return an index path in the user's notation: ``pair[1]``."""
-    return names[path[0]] + "".join(f"[{index}]" for index in path[1:])
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,7 +165,7 @@ def regressions_of(kernels: Registry, kernel: str | int | None, since: Any, marg
     return Regressions(tuple(rows), name, moment, float(margin))
 
 
-def changed_times(times: Sequence[KeptTime], since: float | None = None, margin: float = MARGIN) -> list[ChangedTime]:
+def changed_times(times: Sequence[KeptTime], since: float | None, margin: float) -> list[ChangedTime]:
     """A row per launch and change, and per config of it: slower ones first, the largest ratio first.
 
     What was measured under new conditions is compared, for each of kernel, Triton and driver, with the latest earlier

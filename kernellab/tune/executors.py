@@ -211,7 +211,7 @@ def owners_of(candidates: Mapping[str, GpuOwner | None], target: str | None = No
             first[owner.gpu], own[name] = name, owner
     counts = Counter(owner.kind for owner in own.values())
     targets = {owner.kind: str(owner.device.target) for owner in own.values()}
-    kind = max(counts, key=lambda each: (targets[each] == target, counts[each]), default="")
+    kind = max(counts, key=lambda kind: (targets[kind] == target, counts[kind]), default="")
     names = tuple(name for name, owner in own.items() if owner.kind == kind)
     notes += [
         f"{name} has {owner.kind} and measures nothing: the others have {kind}, and times of two kinds are not compared"

@@ -18,7 +18,7 @@ from kernellab.timing.config import Config, Space
 from kernellab.tune import workloads
 from kernellab.tune.graph_facts import DOTS, GraphFacts
 from kernellab.tune.roles import FIXED_GRID, WHOLE, Role, RoleKind
-from kernellab.tune.workloads.blocks import power_of_two
+from kernellab.tune.workloads.blocks import distinct, power_of_two
 
 MOST_CONFIGS = 48
 _MOST_NUMEL = 1 << 20  # of a tensor of Triton
@@ -160,8 +160,8 @@ class Proposal:
         ]
         generated = [config for config in generated if self._is_allowed(config)]
         if kind in _OF_PRODUCTS:
-            first = _distinct([launched, *self._near(launched), *self._program_orders(launched)])
-            possible = _distinct([*first, *generated])
+            first = distinct([launched, *self._near(launched), *self._program_orders(launched)])
+            possible = distinct([*first, *generated])
             chosen = [*first, *self._promising(possible[len(first) :])][:MOST_CONFIGS]
         else:
             others = self._with_warps([launched])
@@ -169,7 +169,7 @@ class Proposal:
                 others = [replace(launched, num_warps=warps) for warps in _FEW_WARPS]
             around = self._neighbours(generated)
             likely = [config for config in around if self._is_likely(config)]
-            possible = _distinct([launched, *others, *generated, *likely, *around])
+            possible = distinct([launched, *others, *generated, *likely, *around])
             chosen = possible[:MOST_CONFIGS]
         return ProposedSpace(self.kernel, kind, self.roles, tuple(chosen), tuple(possible))
 
@@ -241,15 +241,9 @@ class Proposal:
         others = [name for name in tile if name not in of_dimension]
         fitting = [c for c in space if all(c.values[f"BLOCK_{name}"] == tile[name] for name in others)]
         pairs = [(f"BLOCK_{name}", role) for name, role in of_dimension.items()]
-        return [
-            c
-            for c in _configs_of_roles(fitting, pairs, one_value=True)
-            if not {*dict(c.parameters)} - self._block_names
-        ]
-
-    @property
-    def _block_names(self) -> set[str]:
-        return {role.name for role in self._blocks}
+        block_names = {role.name for role in self._blocks}
+        configs = _configs_of_roles(fitting, pairs, one_value=True)
+        return [config for config in configs if dict(config.parameters).keys() <= block_names]
 
     @property
     def _width(self) -> int:
@@ -376,11 +370,7 @@ def _configs_of_roles(
         left = {name: v for name, v in config.parameters if name.endswith("BLOCK")} if not one_value else {}
         if fits and all(value == 1 for name, value in left.items() if name not in dict(pairs)):
             renamed.append(replace(config, parameters=tuple(own.items())))
-    return _distinct(renamed)
-
-
-def _distinct(configs: Iterable[Config]) -> list[Config]:
-    return list(dict.fromkeys(configs))
+    return distinct(renamed)
 
 
 def _sizes_up_to(top: int) -> set[int]:

@@ -112,16 +112,10 @@ def tune_and_launch(
         launches = launches.for_target(parse_target(elsewhere.provenance["target"]))
     if tuning.winner is not None:
         _record_winner(session, launches, tuning, launches_it=environment.make_bench is not None)
-    return tuning if proposed is None else _with_proposal(tuning, proposed)
-
-
-def _with_proposal(tuning: Tuning, proposed: ProposedSpace) -> Tuning:
-    """Return a tuning that says what was proposed for it."""
-    return replace(
-        tuning,
-        notes=(*proposed.notes, *tuning.notes),
-        provenance={**tuning.provenance, "proposed": proposed.kind.name.lower()},
-    )
+    if proposed is None:
+        return tuning
+    provenance = {**tuning.provenance, "proposed": proposed.kind.name.lower()}
+    return replace(tuning, notes=(*proposed.notes, *tuning.notes), provenance=provenance)
 
 
 def _record_winner(session: Session, launches: Launches, tuning: Tuning, *, launches_it: bool) -> None:

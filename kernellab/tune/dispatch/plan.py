@@ -173,7 +173,8 @@ class Plan:
         count = -(-self.left // self._rounds_left)
         self._rounds_left -= 1
         rule = frozenset(best_set(self.table, fit, self.policy.max_configs))
-        logs = {case: fit.log_times(case) for case in self._open_cases()}
+        closed = self._exhausted | self._under_way.keys()
+        logs = {case: fit.log_times(case) for case in self.table.timed_cases if case not in closed}
         spreads = {case: fit.spreads(case) for case in logs}
         gains = [cell for case in logs for cell in self._promising_cells(case, logs[case], spreads[case])]
         lessons = [cell for case in logs for cell in self._informative_cells(case, logs[case], spreads[case], rule)]
@@ -217,9 +218,6 @@ class Plan:
     def _untried_configs(self, case: int) -> list[int]:
         times = self.table.times_of(case)
         return [p for p in range(len(self.table.configs)) if p not in times and not self.table.is_hopeless(case, p)]
-
-    def _open_cases(self) -> list[int]:
-        return [case for case in self.table.timed_cases if case not in self._exhausted | self._under_way.keys()]
 
 
 def _expected_gain(best: float, mean: float, spread: float) -> float:

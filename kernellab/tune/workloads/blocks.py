@@ -44,12 +44,8 @@ def _is_extent(value: object) -> bool:
     return isinstance(value, Integral) and is_number(value) and 0 <= int(value) < _MAX_EXTENT
 
 
-def _has_extents(value: object) -> bool:
-    return isinstance(value, tuple) and all(map(_is_extent, value))
-
-
 def _is_reduced(value: object) -> bool:
-    return _is_extent(value) or (_has_extents(value) and len(value) == 2)  # type: ignore[arg-type]
+    return _is_extent(value) or (isinstance(value, tuple) and len(value) == 2 and all(map(_is_extent, value)))
 
 
 def _has_scores(value: object) -> bool:
