@@ -34,7 +34,7 @@ _LEAST_GAIN = 1e-4  # expected of a config that is compiled, as a share of the b
 
 
 def compile_budget(configs: int) -> int:
-    """Return how many configs of a space are compiled by default: all of a small one, else one in twenty."""
+    """Return the number of configs of a space to compile by default: all of a small one, else one in twenty."""
     return min(configs, max(_LEAST_COMPILED, configs // _SHARE))
 
 

@@ -61,14 +61,14 @@ class TimeEstimates:
         """
         if not wanted:
             return {}
-        predicted, spread = self._predicted(rows, wanted)
+        predicted, spread = self._log_predictions(rows, wanted)
         ratios = self._ratios(rows, times, wanted)
         return {
             config: Estimate(mean + ratio, (sigma**2 + deviation**2) ** 0.5, ratio, deviation)
             for config, mean, sigma, (ratio, deviation) in zip(wanted, predicted, spread, ratios, strict=True)
         }
 
-    def _predicted(self, rows: Mapping[Config, Row], wanted: Sequence[Config]) -> tuple[list[float], list[float]]:
+    def _log_predictions(self, rows: Mapping[Config, Row], wanted: Sequence[Config]) -> tuple[list[float], list[float]]:
         """Return the logarithms of predicted times, and the standard deviations of those that are estimated."""
         np = import_uninterrupted("numpy")
         known = {config: log(row.predicted_ms) for config, row in rows.items() if row.predicted_ms}
@@ -80,7 +80,7 @@ class TimeEstimates:
         values = np.array([*logs.values()])
         weights = _ridge_weights(inner, values)
         left = values - _with_ones(inner) @ weights
-        mean, deviation = self._interpolated(
+        mean, deviation = self._interpolate(
             dict(zip(logs, left.tolist(), strict=True)), wanted, float(left.std()), _STEPS
         )
         estimates = (_with_ones(outer) @ weights + mean).tolist()
@@ -103,10 +103,10 @@ class TimeEstimates:
             return [(0.0, _MODEL_ERROR)] * len(wanted)
         centre = float(np.median([*known.values()]))
         errors = {config: ratio - centre for config, ratio in known.items()}
-        mean, deviation = self._interpolated(errors, wanted, _MODEL_ERROR, _ERROR_STEPS)
+        mean, deviation = self._interpolate(errors, wanted, _MODEL_ERROR, _ERROR_STEPS)
         return [*zip((mean + centre).tolist(), deviation.tolist(), strict=True)]
 
-    def _interpolated(
+    def _interpolate(
         self, known: Mapping[Config, float], wanted: Sequence[Config], sigma: float, steps: float
     ) -> tuple[Any, Any]:
         """Return mean and standard deviation of a Gaussian process of ``sigma``, given its values at some configs."""
