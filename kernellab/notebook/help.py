@@ -29,7 +29,14 @@ from kernellab.export import EXPORT_KINDS
 from kernellab.lab import Lab
 from kernellab.notebook.expressions import parse_options
 from kernellab.notebook.magics import LabMagics, StoreMagics, TritonMagics
-from kernellab.notebook.measuring_magics import BenchMagics, PredictMagics, TuneMagics, ValuesMagics, WhyMagics
+from kernellab.notebook.measuring_magics import (
+    BenchMagics,
+    PredictMagics,
+    TimelineMagics,
+    TuneMagics,
+    ValuesMagics,
+    WhyMagics,
+)
 from kernellab.notebook.topics import NEEDS_GPU, TOPICS
 from kernellab.registry.listing import VersionStatus
 from kernellab.store.columns import OUTCOME_COLUMNS, Status
@@ -107,7 +114,10 @@ class HelpMagics(LabMagics):
         return page
 
 
-MAGICS = (TritonMagics, StoreMagics, TuneMagics, BenchMagics, WhyMagics, PredictMagics, ValuesMagics, HelpMagics)
+MAGICS = (
+    *(TritonMagics, StoreMagics, TuneMagics, BenchMagics, WhyMagics),
+    *(PredictMagics, ValuesMagics, TimelineMagics, HelpMagics),
+)
 
 
 def magics() -> list[Magic]:

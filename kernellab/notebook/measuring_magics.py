@@ -14,6 +14,7 @@ from kernellab.checking.reference import check_in
 from kernellab.errors import UsageError
 from kernellab.explain.explanation import Explanation
 from kernellab.explain.prediction import Prediction
+from kernellab.inside.timeline import Timeline
 from kernellab.inside.values import Values
 from kernellab.lab import Lab
 from kernellab.notebook.expressions import (
@@ -169,6 +170,23 @@ class ValuesMagics(LabMagics):
         program = _numbers(options.program or "0", "--program", "the id of a program, such as 3,0")
         own = {"program": tuple(program), "lines": options.line, "timeout_s": options.timeout}
         return self._of_launch(self.lab.values, options.launch, "%triton_values --program 3 softmax", own)
+
+
+@magics_class
+class TimelineMagics(LabMagics):
+    """``%triton_timeline``."""
+
+    @no_var_expand
+    @magic_arguments()
+    @argument("--line", action="append", type=int, help="A line where a part begins that is timed, once for each.")
+    @argument("--timeout", type=float, default=60.0, help="Seconds after which a launch is stopped (60).")
+    @argument("launch", nargs="*", help="kernel[grid](arguments), or a kernel that was launched.")
+    @line_magic
+    def triton_timeline(self, line: str) -> Timeline:
+        """Show where and when each program of a launch runs on the GPU: %triton_timeline softmax --line 12."""
+        options = parse_options(self.triton_timeline, "%triton_timeline", line)
+        own = {"lines": options.line, "timeout_s": options.timeout}
+        return self._of_launch(self.lab.timeline, options.launch, "%triton_timeline softmax", own)
 
 
 @magics_class

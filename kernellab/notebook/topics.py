@@ -34,6 +34,7 @@ TOPICS: Mapping[str, Mapping[str, str]] = {
     "Look inside a launch": {
         "%triton_values": "%triton_values add_kernel --program 1",
         "lab.values": f'lab.values({_CALL})["offsets"]',
+        "%triton_timeline": "%triton_timeline add_kernel",
         "lab.timeline": f"lab.timeline({_CALL}).frame",
     },
     "See why it is slow": {
@@ -95,4 +96,4 @@ TOPICS: Mapping[str, Mapping[str, str]] = {
     },
 }
 
-NEEDS_GPU = frozenset({"lab.profile", "lab.timeline", "lab.ceilings"})
+NEEDS_GPU = frozenset({"lab.profile", "%triton_timeline", "lab.timeline", "lab.ceilings"})
