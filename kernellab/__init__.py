@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from kernellab.export.frames import save_frame as save_frame
     from kernellab.export.merging import Merged as Merged
     from kernellab.export.write import Exported as Exported
+    from kernellab.inside.first_difference import FirstDifference as FirstDifference
     from kernellab.inside.timeline import Timeline as Timeline
+    from kernellab.inside.values import Values as Values
     from kernellab.ir.effects import Effects as Effects
     from kernellab.ir.graph import Graph as Graph
     from kernellab.ir.layouts import Layouts as Layouts
@@ -59,7 +61,9 @@ _LAZY = {
     "Explanation": "kernellab.explain.explanation",
     "Prediction": "kernellab.explain.prediction",
     "Profile": "kernellab.explain.profile",
+    "FirstDifference": "kernellab.inside.first_difference",
     "Timeline": "kernellab.inside.timeline",
+    "Values": "kernellab.inside.values",
     "Traffic": "kernellab.explain.traffic.result",
     "read_frame": "kernellab.export.frames",
     "save_frame": "kernellab.export.frames",

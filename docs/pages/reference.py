@@ -105,6 +105,18 @@ CHAPTERS = (
         ),
     ),
     Chapter(
+        "inside",
+        "Look inside a launch",
+        "What `lab.values`, `lab.first_difference` and `lab.timeline` give.",
+        (
+            "kernellab.inside.values.Values",
+            "kernellab.launch.recorded_values.RecordedValue",
+            "kernellab.launch.recorded_values.Summary",
+            "kernellab.inside.first_difference.FirstDifference",
+            "kernellab.inside.timeline.Timeline",
+        ),
+    ),
+    Chapter(
         "bench",
         "Benchmarks",
         "What `lab.bench` and `lab.ceilings` give.",

@@ -16,7 +16,7 @@ _FileLine = tuple[str | None, int]
 
 @dataclass(frozen=True, slots=True)
 class ValuePair:
-    """A value of one kernel and the one in its place in the other.
+    """A value of one kernel and its counterpart in the other.
 
     One of them is None where a line that both have ran more often, or a branch was taken, on one side alone.
     """
@@ -26,7 +26,7 @@ class ValuePair:
 
 
 def line_pairs(left: Values, right: Values) -> dict[_FileLine, _FileLine]:
-    """The lines of the left kernel and its helpers, each with the line of the right one in its place.
+    """The lines of the left kernel and its helpers, each with its counterpart in the right one.
 
     Equal lines are paired in order; of changed ones, those that stand at the same place of blocks of equal length, and
     else those that assign the same names.

@@ -100,7 +100,7 @@ def programs_in(grid: tuple[int, int, int], programs: Sequence[Any]) -> tuple[Pr
     """Programs as ids on three axes: a number is one on the first axis.
 
     Raises:
-        UsageError: a program is no such id, or none of the grid.
+        UsageError: a program is not such an id, or the grid lacks it.
     """
     return tuple(dict.fromkeys(_program_in(grid, program) for program in programs))
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from kernellab.compile.argument_values import ArgumentValue
-from kernellab.display import Drawable
+from kernellab.display import HOOK, Drawable
 from kernellab.errors import UsageError, choice_message
 from kernellab.launch.recorded_values import NonFiniteEvent, Program, RecordedValue
 from kernellab.workers.forks_and_interrupts import import_uninterrupted
@@ -16,6 +16,7 @@ from kernellab.workers.forks_and_interrupts import import_uninterrupted
 if TYPE_CHECKING:
     import pandas
     import torch
+    from matplotlib.figure import Figure
 
 _FRAME_COLUMNS = (
     *("program", "line", "function", "name", "kind", "iteration", "shape", "dtype"),
@@ -100,6 +101,18 @@ class Values(Drawable):
             first, last = chosen[0].iteration, chosen[-1].iteration
             raise UsageError(f"{name} has no value in iteration {iteration}; recorded: {first} to {last}.")
         return matching[0]
+
+    def plot(  # type: ignore[override] # a tile, by the arguments of `find`
+        self,
+        name: str | None = None,
+        line: int | None = None,
+        iteration: int | Sequence[int] | None = None,
+        program: Program | None = None,
+        *,
+        dark: bool = False,
+    ) -> Figure:
+        """Draw the tile of a value as a matplotlib figure, by default that of the last; the arguments are `find`'s."""
+        return HOOK.views.figure_of(self, "tile", dark=dark, name=name, line=line, iteration=iteration, program=program)
 
     def __getitem__(self, key: str | tuple[Any, ...]) -> torch.Tensor:
         """The tensor of ``name``, ``name, line`` or ``name, line, iteration``; see `find`."""

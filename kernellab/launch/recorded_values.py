@@ -113,7 +113,7 @@ class RecordedValue:
 
 
 class NonFinite(StrEnum):
-    """A float that is no number."""
+    """NaN, or an infinity of either sign."""
 
     NAN = "NaN"
     INF = "inf"

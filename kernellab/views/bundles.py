@@ -17,7 +17,9 @@ from kernellab.explain.profile import Profile
 from kernellab.explain.traffic.result import Traffic
 from kernellab.export.merging import Merged
 from kernellab.export.write import Exported
+from kernellab.inside.first_difference import FirstDifference
 from kernellab.inside.timeline import Timeline
+from kernellab.inside.values import Values
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph
 from kernellab.ir.layouts import LaidOutValue, Layouts
@@ -40,6 +42,7 @@ from kernellab.views.cards.program import program_card
 from kernellab.views.cards.timeline import timeline_card
 from kernellab.views.cards.traffic import traffic_card
 from kernellab.views.cards.tuning import dispatch_card, tuning_card
+from kernellab.views.cards.values import difference_card, values_card
 from kernellab.views.figures.raster import with_fallbacks
 from kernellab.views.layouts import layout_card, layouts_card
 from kernellab.views.report import CellReport, summary
@@ -87,6 +90,8 @@ CARDS: dict[type, Callable[[Any], Card]] = {
     Program: program_card,
     Regressions: regressions_card,
     Timeline: timeline_card,
+    Values: values_card,
+    FirstDifference: difference_card,
     Traffic: traffic_card,
 }
 """The card of each type of result that is drawn as one."""

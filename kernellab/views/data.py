@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from kernellab.explain.traffic.result import Traffic
     from kernellab.export.merging import Merged
     from kernellab.export.write import Exported
+    from kernellab.inside.first_difference import FirstDifference
     from kernellab.inside.timeline import Timeline
+    from kernellab.inside.values import Values
     from kernellab.ir.effects import Effects
     from kernellab.ir.graph import Graph
     from kernellab.ir.layouts import Layouts
@@ -177,6 +179,38 @@ def timeline_data(timeline: Timeline) -> dict[str, Any]:
     fields = ("device", "grid", "multiprocessors", "span_us", "gap_us", "tail_us", "idle_share", "resolution_ns")
     more = ("launch_us", "plain_us", "stamped_us", "overhead", "waves", "shares", "notes")
     return {**selected_fields(timeline, *fields, *more), "rows": records(timeline.frame)}
+
+
+def values_data(values: Values) -> dict[str, Any]:
+    """Return the values of a launch: a row per value as `Values.frame` has it, without the tiles."""
+    return {**selected_fields(values, "grid", "where", "programs", "failure", "notes"), "rows": records(values.frame)}
+
+
+def first_difference_rows(difference: FirstDifference) -> list[dict[str, Any]]:
+    """Return a row per side of a first difference."""
+    sides = zip(
+        difference.names, (difference.left, difference.right), difference.texts, difference.numbers, strict=True
+    )
+    return [
+        {
+            "side": name,
+            "line": value.line,
+            "source": text,
+            "name": value.name,
+            "program": list(value.program),
+            "iteration": list(value.iteration),
+            "dtype": value.dtype,
+            "number": number,
+        }
+        for name, value, text, number in sides
+        if value is not None
+    ]
+
+
+def first_difference_data(difference: FirstDifference) -> dict[str, Any]:
+    """Return a first difference: its sentence and reason, and a row per side."""
+    fields = ("summary", "line", "reason", "element", "allowed", "compared", "programs")
+    return {**{name: plain(getattr(difference, name)) for name in fields}, "rows": first_difference_rows(difference)}
 
 
 def layouts_data(layouts: Layouts) -> dict[str, Any]:

@@ -21,7 +21,9 @@ from kernellab.explain.profile import Profile
 from kernellab.explain.traffic.result import Traffic
 from kernellab.export.frames import escape_formula
 from kernellab.export.write import replace_file
+from kernellab.inside.first_difference import FirstDifference
 from kernellab.inside.timeline import Timeline
+from kernellab.inside.values import Values
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph
 from kernellab.ir.layouts import Layouts
@@ -46,6 +48,7 @@ from kernellab.views.figures.memory import effects_figure, run_figure, traffic_f
 from kernellab.views.figures.sweep import benchmark_figure, roofline_figure, speedup_figure, sweep_heat_map
 from kernellab.views.figures.timeline import timeline_figure
 from kernellab.views.figures.tuning import agreement_figure, heat_map, parameters_figure, timings_figure
+from kernellab.views.figures.values import difference_figure, values_figure
 from kernellab.views.graph import svg
 
 if TYPE_CHECKING:
@@ -99,6 +102,8 @@ FIGURES: Mapping[type, Mapping[str, FigureKind]] = {
     Explanation: {"times": FigureKind(explanation_figure)},
     Prediction: {"terms": FigureKind(prediction_figure)},
     Timeline: {"sms": FigureKind(timeline_figure)},
+    Values: {"tile": FigureKind(values_figure)},
+    FirstDifference: {"tiles": FigureKind(difference_figure)},
     Profile: {"lines": FigureKind(profile_figure)},
     Comparison: {"sides": FigureKind(comparison_figure)},
     Effects: {"arguments": FigureKind(effects_figure)},
@@ -140,7 +145,9 @@ body { margin: 12px; background: Canvas; color: CanvasText; }
 def page_of(result: Any) -> str:
     """Return the card of a result as an HTML page, which needs no network."""
     body, name, kernel = CARDS[type(result)](result).html(), type(result).__name__, _kernel(result)
-    title = " vs ".join(result.names) if isinstance(result, Comparison) else f"{kernel}: {name}" if kernel else name
+    title = f"{kernel}: {name}" if kernel else name
+    if isinstance(result, Comparison | FirstDifference):
+        title = " vs ".join(result.names)
     script = page_script() if 'class="kx' in body else ""
     return html_page(title, _PAGE, f"{body}\n{script}")
 
@@ -151,10 +158,11 @@ def _kernel(result: Any) -> str | None:
     return kernel
 
 
-_FRAMES = (Tuning, Benchmark, Dispatch, Traffic, Explanation, Prediction, Profile, Timeline, Layouts)
+_FRAMES = (Tuning, Benchmark, Dispatch, Traffic, Explanation, Prediction, Profile, Timeline, Values, Layouts)
 ROWS: Mapping[type, Callable[[Any], list[dict[str, Any]]]] = {
     **{kind: lambda result: as_data.records(result.frame) for kind in _FRAMES},
     Comparison: as_data.comparison_rows,
+    FirstDifference: as_data.first_difference_rows,
     Effects: lambda effects: as_data.effects_data(effects)["sites"],
     Graph: lambda graph: as_data.graph_data(graph)["operations"],
     Compiled: lambda one: [{"kernel": one.kernel, "target": str(one.target), **as_data.plain(one.resources)}],
@@ -162,6 +170,7 @@ ROWS: Mapping[type, Callable[[Any], list[dict[str, Any]]]] = {
 }
 """The rows of a ``.csv`` by type of result, all with the same fields."""
 _EMPTY = {
+    FirstDifference: ("side", "line", "source", "name", "program", "iteration", "dtype", "number"),
     Effects: ("argument", "kind", "operation", "file", "line", "masked", "conditional"),
     Run: ("argument", "changed"),
 }
@@ -175,6 +184,8 @@ DATA: Mapping[type, Callable[[Any], Mapping[str, Any]]] = {
     Prediction: as_data.prediction_data,
     Profile: as_data.profile_data,
     Timeline: as_data.timeline_data,
+    Values: as_data.values_data,
+    FirstDifference: as_data.first_difference_data,
     Comparison: as_data.comparison_data,
     Effects: as_data.effects_data,
     Graph: as_data.graph_data,
