@@ -141,6 +141,13 @@ def source_of(function: Any, special: Specialization) -> Any:
     return source(function, dict(special.signature), dict(special.constants), dict(special.attributes))
 
 
+def gluon_barrier() -> str:
+    """The name of the barrier for a program's threads in Gluon's language: ``thread_barrier`` in older versions."""
+    from triton.experimental.gluon import language  # large, and few kernels are in it
+
+    return "barrier" if hasattr(language, "barrier") else "thread_barrier"
+
+
 def gluon_source() -> Any:
     """Gluon's counterpart of `ASTSource`; its stages begin at TTGIR."""
     from triton.experimental.gluon._runtime import GluonASTSource  # its language is large, and few kernels are in it

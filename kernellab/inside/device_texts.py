@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from kernellab._triton.specialize import gluon_barrier
 from kernellab.inside import device_functions
 from kernellab.source import Binding, Closure, Constant, Function, FunctionKind, FunctionRef, Import
 
@@ -66,13 +67,17 @@ def _device_function(name: str, kind: FunctionKind, places: Mapping[str, Binding
         bindings = tuple((constant, value) for constant, value in _CONSTANTS.items() if constant in text)
         return Function(name, "constexpr_function", text, _file_of(name), line, False, bindings)
     language = Import("triton.experimental.gluon.language" if kind == "gluon" else "triton.language")
+    if kind == "gluon":
+        text = text.replace("tl.debug_barrier()", f"tl.{gluon_barrier()}()")
     called = {other: places[other] for other in _CALL.findall(text.partition("\n")[2]) if other in places}
-    return Function(name, kind, text, _file_of(name), line, False, tuple(sorted({**called, "tl": language}.items())))
+    names = tuple(sorted({**called, "tl": language}.items()))
+    return Function(name, kind, text, _file_of(name, kind), line, False, names)
 
 
-def _file_of(name: str) -> str:
-    """The file of a device function; that of an atomic made from another has no text on disk."""
-    return device_functions.__file__ + ("" if hasattr(device_functions, name) else f" ({name})")
+def _file_of(name: str, kind: FunctionKind = "jit") -> str:
+    """The file of a device function; one whose text is made from another has none on disk."""
+    is_on_disk = hasattr(device_functions, name) and kind != "gluon"
+    return device_functions.__file__ + ("" if is_on_disk else f" ({name})")
 
 
 def _text_of(function: Callable[..., Any]) -> tuple[str, int]:

@@ -204,10 +204,7 @@ class _Body:
         keep = []
         if self.owner.is_asked(self._line(statement)):
             site = self._add(LogEvent.RETURN, statement, "return", self._sites[id(statement)].reads)
-            keep = [f"kl_keep({_REGION}, {_RESULT}, {site})"]
-            if isinstance(statement.value, ast.Tuple):  # Python's own tuple, for the interpreter
-                members = range(len(statement.value.elts))
-                keep = [f"kl_keep_one({_REGION}, {_RESULT}[{at}], {site}, {at + 1})" for at in members]
+            keep = list(_keep_calls(_RESULT, site, statement.value))
         self.edits.after(statement, "; ".join((*keep, leave, f"return {_RESULT}")))
 
     def _rewrite_plain(self, statement: ast.stmt) -> None:
@@ -227,8 +224,9 @@ class _Body:
 
     def _keeps(self, statement: ast.stmt, event: LogEvent) -> Iterator[str]:
         site = self._sites[id(statement)]
+        value = getattr(statement, "value", None) if len(site.names) == 1 else None
         for name in site.names if self.owner.is_asked(site.line) else ():
-            yield f"kl_keep({_REGION}, {name}, {self._add(event, statement, name, site.reads)})"
+            yield from _keep_calls(name, self._add(event, statement, name, site.reads), value)
 
     def _rewrite_calls(self, node: ast.AST, statement: ast.stmt, named: tuple[str, ast.Call] | None = None) -> None:
         """Let the accesses and the calls of helpers in an expression write entries."""
@@ -326,6 +324,14 @@ class _Body:
         file, line = self.owner.closure.label(self.function.file), self._line(node) if line is None else line
         site = LogSite(event, self.function.name, file, line, name, reads, self.owner.statements, argument)
         return self.owner.add(site)
+
+
+def _keep_calls(name: str, site: int, value: ast.expr | None) -> Iterator[str]:
+    """The calls that write a name; those of a tuple in the text go by member, since the interpreter has Python's."""
+    if isinstance(value, ast.Tuple) and not any(isinstance(part, ast.Starred) for part in value.elts):
+        yield from (f"kl_keep_one({_REGION}, {name}[{at}], {site}, {at + 1})" for at in range(len(value.elts)))
+    else:
+        yield f"kl_keep({_REGION}, {name}, {site})"
 
 
 def _is_language(module: str) -> bool:

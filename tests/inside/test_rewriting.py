@@ -66,6 +66,14 @@ def types(x, flags, out, BLOCK: tl.constexpr):
     tl.store(pointers, tl.where(chosen, small.to(tl.float32) * number * ratio, 0.0))
 
 
+@triton.jit
+def tuples(x, out, weight, BLOCK: tl.constexpr):
+    value = tl.load(x + tl.arange(0, BLOCK))
+    pair = (value, weight)
+    first, second = pair
+    tl.store(out + tl.arange(0, BLOCK), first * second)
+
+
 @pytest.fixture(scope="module")
 def lab() -> Iterator[kernellab.Lab]:
     with kernellab.Lab(target="cuda:90", store=":memory:") as lab:
@@ -140,6 +148,13 @@ def test_every_type_comes_back_as_it_was(lab: kernellab.Lab) -> None:
     assert found["chosen"] == "int1"
     pointers = values.find("pointers")
     assert (pointers.argument, pointers.data.tolist()) == ("out", list(range(8)))
+
+
+def test_members_of_a_tuple_are_values_of_their_own(lab: kernellab.Lab) -> None:
+    arguments = {"x": torch.randn(8), "out": torch.zeros(8), "weight": 3, "BLOCK": 8}
+    values = logged(lab, tuples, (1,), arguments)
+    assert [value.name for value in values.values] == ["value", "pair[0]", "pair[1]", "first", "second", None]
+    require_same(values, lab.values(tuples, (1,), **arguments), compares_reads=False)
 
 
 def test_only_the_chosen_lines_and_programs_are_written(lab: kernellab.Lab) -> None:

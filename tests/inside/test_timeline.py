@@ -11,6 +11,8 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
 
 import kernellab
 from kernellab._triton.closure import closure_of
@@ -55,6 +57,13 @@ def decorated_kernel(x, n, BLOCK: tl.constexpr, TWICE: tl.constexpr):
         tl.store(x + offsets, tl.load(x + offsets) * 2)
     else:
         tl.store(x + offsets, tl.load(x + offsets))
+
+
+@gluon.jit
+def gluon_kernel(x, out, BLOCK: gl.constexpr):
+    layout: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
+    offsets = gl.program_id(0) * BLOCK + gl.arange(0, BLOCK, layout=layout)
+    gl.store(out + offsets, gl.load(x + offsets) * 2)
 
 
 FIRST = sum_kernel.starting_line_number
@@ -186,6 +195,16 @@ def test_decorated_kernels_keep_their_config_and_heuristics(lab: kernellab.Lab) 
     timeline = timeline_of_run(lab.session(), implementation, kernel, 60.0, (), (10.0, 10.5))
     assert implementation.kernel_launch.options["num_warps"] == 2
     assert timeline.frame["program"].tolist() == [(0, 0, 0), (0, 1, 0)]
+
+
+@pytest.mark.parametrize("lines", [(), (gluon_kernel.starting_line_number + 4,)])
+def test_a_kernel_in_gluon_gets_stamps_in_its_own_language(lab: kernellab.Lab, lines: tuple[int, ...]) -> None:
+    arguments = {"x": torch.ones(128), "out": torch.zeros(128), "BLOCK": 128}
+    plain = compile_call(lab.session(), UserCall(lab.bind(gluon_kernel), (1,), (), arguments))
+    implementation, _ = stamped_implementation(lab.session(), plain, lines, "cpu")
+    ptx = implementation.kernel.stages["ptx"]
+    assert ptx.count("%globaltimer") == 2
+    assert ptx.count("%clock64") == (3 if lines else 0)
 
 
 def test_without_a_gpu_the_error_says_what_it_needs(lab: kernellab.Lab) -> None:
