@@ -9,7 +9,13 @@ from typing import Any
 
 from kernellab._triton.kernel import is_kernel
 from kernellab.errors import KernellabError, UsageError, value_message
-from kernellab.inside.first_difference import FirstDifference, first_difference_of, first_rounding_of
+from kernellab.inside.first_difference import (
+    FirstDifference,
+    difference_of_devices,
+    first_difference_of,
+    first_rounding_of,
+)
+from kernellab.inside.logged_launch import values_where_launched
 from kernellab.inside.recorded_launch import launch_of_call, programs_in, record_launch
 from kernellab.inside.values import Values
 from kernellab.launch.arguments import memory_of
@@ -21,28 +27,38 @@ from kernellab.registry import Session
 from kernellab.timing.launches import KernelLaunch
 
 FLOAT64 = "float64"
+_DEVICES = ("cpu", "gpu")
 _MOST_PROGRAMS_TO_RUN = 1 << 12
 _SPREAD = 4
 
 
 def first_difference_of_calls(
-    session: Session, call: UserCall, other: Any, programs: Sequence[Any] | None, timeout_s: float
+    session: Session, call: UserCall, other: Any, programs: Sequence[Any] | None, timeout_s: float, label: str = ""
 ) -> FirstDifference:
     """Find the first line in which a call differs from another kernel, config or precision.
 
-    ``other`` is a kernel, the name or id of a kept one, a config or dict of other options of the same kernel, or
-    ``"float64"``. Without ``programs``, those that store the first element that differs are compared; where none
-    differs, the first, the last and some between.
+    ``other`` is a kernel, the name or id of a kept one, a config or dict of other options of the same kernel,
+    ``"float64"``, or of tensors of a GPU ``"cpu"``. Without ``programs``, those that store the first element that
+    differs are compared; where none differs, the first, the last and some between. ``label`` names the kernel in the
+    result.
 
     Raises:
         UsageError: ``other`` is none of these, or the grid has no such program.
         LaunchError: the arguments do not fit one of the kernels.
     """
     left = launch_of_call(session, call)
-    name = left.job.closure.name
+    name = label or left.job.closure.name
     if isinstance(other, str) and other == FLOAT64:
         chosen = programs_in(left.grid, programs or _spread(left.grid))
         return first_rounding_of(name, *(_record(session, left, chosen, timeout_s, wide) for wide in (False, True)))
+    if isinstance(other, str) and other in _DEVICES:
+        chosen = programs_in(left.grid, programs or _spread(left.grid))
+        gpu = values_where_launched(session, call, chosen, None, timeout_s)
+        if gpu.where != "gpu":
+            raise UsageError(f"other is {other!r}; pass tensors of a GPU to compare it with the CPU.")
+        return difference_of_devices(
+            name, gpu, *(_record(session, left, chosen, timeout_s, wide) for wide in (False, True))
+        )
     right, names = _other_launch(session, call, other, name)
     if left.grid != right.grid:
         raise UsageError(f"The grids {left.grid} and {right.grid} differ; compare configs with equal blocks.")
@@ -63,7 +79,7 @@ def _other_launch(session: Session, call: UserCall, other: Any, name: str) -> tu
         return launch, (name, there if there != name else f"{name} (other)")
     options = getattr(other, "all_kwargs", lambda: other)()
     if not isinstance(options, Mapping):
-        expected = 'a kernel, the name of a kept one, a triton.Config, a dict of options, or "float64"'
+        expected = 'a kernel, the name of a kept one, a triton.Config, a dict of options, "float64" or "cpu"'
         raise UsageError(value_message("other", other, expected))
     changed = launch_of_call(session, replace(call, meta={**call.meta, **options}))
     return changed, (name, ", ".join(f"{key}={value}" for key, value in options.items()))

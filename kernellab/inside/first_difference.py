@@ -125,6 +125,26 @@ def first_difference_of(
     return FirstDifference(names, compared=len(pairs), programs=programs)
 
 
+def difference_of_devices(name: str, gpu: Values, own: Values, wide: Values) -> FirstDifference:
+    """Find the first value of a GPU that is farther from the CPU's than roundings explain.
+
+    ``own`` and ``wide`` are the CPU's values in the types of the kernel and in float64. Integers, masks and addresses
+    have to be equal.
+    """
+    errors = _errors(own, wide)
+    pairs = value_pairs(own, gpu)
+    names = (f"{name} on the CPU", f"{name} on the GPU")
+    for pair in pairs:
+        left = pair.left
+        error = None if left is None else errors.get(id(left))
+        spread = 0.0 if error is None or not error.size else float(error.max())
+        share = 0.0 if left is None else _TIMES_THE_ERROR * (spread + _rounding(left) * _scale(left))
+        difference = _value_difference(pair, share)
+        if difference is not None:
+            return _result(names, (own, gpu), pair, difference, len(pairs), own.programs)
+    return FirstDifference(names, compared=len(pairs), programs=own.programs)
+
+
 def first_rounding_of(name: str, own: Values, wide: Values) -> FirstDifference:
     """Find the first line of a kernel that loses far more precision, against float64, than its operands had lost."""
     errors = _errors(own, wide)
@@ -214,8 +234,11 @@ def _text_of(values: Values, value: RecordedValue | None) -> str:
     return ""
 
 
-def _value_difference(pair: ValuePair) -> _Difference | None:
-    """How two values differ: their lanes, their addresses, or their contents by more than float64 explains."""
+def _value_difference(pair: ValuePair, allowed: float | None = None) -> _Difference | None:
+    """How two values differ: their lanes, their addresses, or their contents by more than ``allowed``.
+
+    By default that is what float64 explains.
+    """
     import numpy as np
 
     left, right = pair.left, pair.right
@@ -239,8 +262,10 @@ def _value_difference(pair: ValuePair) -> _Difference | None:
     one, other = left.data.astype(np.float64), right.data.astype(np.float64)
     finite = np.abs(one[np.isfinite(one) & lanes])
     scale = float(finite.max()) if finite.size else 0.0
-    is_exact = left.data.dtype.kind != "f" and right.data.dtype.kind != "f"
-    allowed = 0.0 if is_exact else _EQUAL * scale
+    if left.data.dtype.kind != "f" and right.data.dtype.kind != "f":
+        allowed = 0.0
+    elif allowed is None:
+        allowed = _EQUAL * scale
     with np.errstate(invalid="ignore"):
         differs = ~((np.abs(one - other) <= allowed) | (one == other) | (np.isnan(one) & np.isnan(other))) & lanes
     if not differs.any():

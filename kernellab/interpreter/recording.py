@@ -284,11 +284,11 @@ class ValueRecorder:
         if handle is None or not self._is_asked(line):
             return
         position = self._position_of(value)
-        if kind is ValueKind.ASSIGNMENT and position is not None and position >= frame.begun:
-            if self.values[position].name is None:  # the load that was assigned
-                self.values[position] = replace(self.values[position], name=name)
-                frame.latest[name] = position
-                return
+        is_in_statement = position is not None and position >= frame.begun
+        if kind is ValueKind.ASSIGNMENT and is_in_statement and self.values[position or 0].name is None:
+            self.values[position or 0] = replace(self.values[position or 0], name=name)  # the load that was assigned
+            frame.latest[name] = position or 0
+            return
         is_scalar = not isinstance(value, tl.tensor) or not value.type.is_block()
         recorded = self._value(kind, name, handle, (file or "", line), frame, is_scalar=is_scalar)
         frame.latest[name] = self._append(recorded, handle if isinstance(value, tl.tensor) else None)

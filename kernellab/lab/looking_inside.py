@@ -61,8 +61,9 @@ class LooksInside(Workspace):
         """Find the first line of ``other`` whose values differ from those of a kernel by more than their roundings.
 
         ``other`` is a kernel or a kept one's name, a `triton.Config` or dict with other options of the same kernel, or
-        ``"float64"`` for the kernel itself in that precision. Both run on the CPU, on copies. Without ``programs``,
-        those are compared that store the first element that differs.
+        ``"float64"`` for the kernel itself in that precision. Both run on the CPU, on copies. With tensors of a GPU,
+        ``"cpu"`` compares what the GPU computes. Without ``programs``, those are compared that store the first element
+        that differs.
 
         Raises:
             UsageError: the grid has no such program, or the grids differ.
@@ -72,7 +73,8 @@ class LooksInside(Workspace):
         from kernellab.registry.calls import call_in
 
         call = call_in(session := self.session(), "first_difference", kernel, grid, args, meta)
-        return first_difference_of_calls(session, call, other, programs, timeout_s)
+        label = kernel if isinstance(kernel, str) else ""
+        return first_difference_of_calls(session, call, other, programs, timeout_s, label)
 
     def timeline(
         self,

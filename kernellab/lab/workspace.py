@@ -60,6 +60,7 @@ class Workspace:
         self._launches: Runtime | None = None
         self._twins: dict[int, tuple[ref[Any], Any]] = {}
         self.last_arguments: dict[str, dict[str, Any]] = {}
+        self.passed_versions: dict[str, str] = {}
         self._spare: Scratch | None = None
         self.compiler = Compiler(
             self._pool, self._artifacts_folder(folder), self.settings.timeout_s, instead=self._spare_artifacts_folder

@@ -152,11 +152,7 @@ async def run_cell_async(
             checks = options.checks if options.run else ()
             check_outcomes = check_launches(checks, recorder, lab.launches, namespace)
         reports = [
-            replace(
-                _kernel_report(lab, record, version, check_outcomes.of(record)),
-                prediction=predictions.of(record),
-                birth=_birth_in(lab, record),
-            )
+            _kernel_report(lab, record, version, check_outcomes.of(record), predictions)
             for record, version in _store_launches(cell, recorder, check_outcomes)
         ]
         if options.tune:
@@ -445,7 +441,13 @@ def _store_launches(
         yield record, store(cell.lab.kernels, record.kernel, record)
 
 
-def _kernel_report(lab: Lab, record: LaunchRecord, version: Version | None, checks: tuple[Check, ...]) -> KernelReport:
+def _kernel_report(
+    lab: Lab,
+    record: LaunchRecord,
+    version: Version | None,
+    checks: tuple[Check, ...],
+    predictions: CellPredictions,
+) -> KernelReport:
     closure = record.closure or closure_of(record.kernel)[0]
     entry = closure.functions[0]
     compiled = _compiled_for_target(lab, record, version)
@@ -462,8 +464,24 @@ def _kernel_report(lab: Lab, record: LaunchRecord, version: Version | None, chec
         run=record.run,
         checks=checks,
         config=best_config(record.owner, record.compiled.options),
-        notes=(f"the grid {record.grid} is empty: nothing was launched",) if is_empty else (),
+        notes=(
+            *((f"the grid {record.grid} is empty: nothing was launched",) if is_empty else ()),
+            *_offer_of_difference(lab, version, checks),
+        ),
+        prediction=predictions.of(record),
+        birth=_birth_in(lab, record),
     )
+
+
+def _offer_of_difference(lab: Lab, version: Version | None, checks: tuple[Check, ...]) -> Iterator[str]:
+    """Offer the first difference from the last version that passed its check in this session, where this one fails."""
+    if version is None or not checks:
+        return
+    passed = lab.passed_versions.get(version.name)
+    if all(check.equal for check in checks):
+        lab.passed_versions[version.name] = version.label
+    elif passed is not None and passed != version.label:
+        yield f"{passed} passed; %triton_diff {passed} {version.label} --values names the first line that differs"
 
 
 def _compiled_for_target(lab: Lab, record: LaunchRecord, version: Version | None) -> Compiled:

@@ -21,6 +21,7 @@ from kernellab.errors import KernellabError, UsageError, choice_message
 from kernellab.export import EXPORT_KINDS
 from kernellab.export.merging import Merged
 from kernellab.export.write import Exported
+from kernellab.inside.first_difference import FirstDifference
 from kernellab.lab import Lab
 from kernellab.notebook.cell import CellOptions, require_checks, run_cell_async, run_without_loop
 from kernellab.notebook.expressions import (
@@ -293,8 +294,11 @@ class StoreMagics(LabMagics):
     @magic_arguments()
     @argument("left", help="A name, name@version or id.")
     @argument("right", help="The version to compare with.")
+    @argument("--values", action="store_true", help="Find the first line whose values differ, on the CPU.")
     @line_magic
-    def triton_diff(self, line: str) -> Comparison:
+    def triton_diff(self, line: str) -> Comparison | FirstDifference:
         """Compare two kept kernels on the same inputs: %triton_diff softmax@1 softmax@3."""
         options = parse_options(self.triton_diff, "%triton_diff", line)
+        if options.values:
+            return self.lab.first_difference(key_of(options.left), key_of(options.right))
         return self.lab.compare(key_of(options.left), key_of(options.right))

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import triton
 
 import kernellab
 from kernellab.errors import UsageError
-from kernellab.inside.first_difference import FirstDifference
+from kernellab.inside.first_difference import FirstDifference, difference_of_devices
+from kernellab.inside.recorded_launch import launch_of_call, record_launch
+from kernellab.launch.calls import UserCall
+from kernellab.launch.recorded_values import RecordedValue, RecordRequest
 from tests.inside import kernels
 from tests.inside.planted_faults import EQUAL, FAULTS, Change
 from tests.inside.transcripts import CASES
@@ -100,6 +105,30 @@ def test_a_line_that_loses_its_digits_is_found_against_float64(lab: kernellab.La
     assert difference.texts[1] == "small = large - 1000000.0"
     product = CASE_OF["product"]
     assert not lab.first_difference(product.kernel, "float64", product.grid, **product.arguments())
+
+
+def test_values_of_a_gpu_may_round_otherwise_and_nothing_else(lab: kernellab.Lab) -> None:
+    case = CASE_OF["product"]
+    session = lab.session()
+    call = UserCall(lab.bind(case.kernel), case.grid, (), case.arguments())
+    launch = launch_of_call(session, call)
+    own, wide = (
+        record_launch(session, launch, RecordRequest(((1, 1, 0),), is_wide=is_wide), 60.0) for is_wide in (False, True)
+    )
+    rounded = replace(own, values=tuple(_changed(value, 1 + 2.0**-21) for value in own.values))
+    assert not difference_of_devices("product", rounded, own, wide)
+    wrong = replace(own, values=tuple(_changed(v, 1.01) if v.name == "y" else v for v in own.values))
+    assert difference_of_devices("product", wrong, own, wide).texts[1].startswith("y = tl.load")
+
+
+def _changed(value: RecordedValue, factor: float) -> RecordedValue:
+    return replace(value, data=value.data * np.float32(factor)) if value.data.dtype.kind == "f" else value
+
+
+def test_a_gpu_cannot_be_compared_without_its_tensors(lab: kernellab.Lab) -> None:
+    case = CASE_OF["scan"]
+    with pytest.raises(UsageError, match="pass tensors of a GPU"):
+        lab.first_difference(case.kernel, "cpu", case.grid, **case.arguments())
 
 
 def test_something_else_than_a_kernel_or_config_is_refused(lab: kernellab.Lab) -> None:

@@ -138,9 +138,8 @@ def _draw_heat_map(
     image = axes.imshow(numbers, cmap="viridis", vmin=limits[0], vmax=limits[1], aspect="auto")
     axes.patch.set(hatch="////", edgecolor=theme.other, linewidth=0)  # shows where nothing is drawn: in masked lanes
     axes.grid(visible=False)
-    for lanes, colour, name in ((np.isnan(data), MAGENTA, "NaN"), (np.isinf(data), ORANGE, "inf")):
-        if mask is not None:
-            lanes = lanes & mask
+    active = np.ones(data.shape, bool) if mask is None else mask
+    for lanes, colour, name in ((np.isnan(data) & active, MAGENTA, "NaN"), (np.isinf(data) & active, ORANGE, "inf")):
         if lanes.any():
             overlay = np.zeros((*data.shape, 4))
             overlay[lanes] = to_rgba(colour)
