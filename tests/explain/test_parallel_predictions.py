@@ -16,8 +16,8 @@ from kernellab.explain.devices import named_device
 from kernellab.explain.parallel_predictions import predict_all, predict_request, request_of
 from kernellab.explain.prediction import Prediction
 from kernellab.explain.prediction_verbs import predict_implementation
-from kernellab.registry.calls import compile_call
 from kernellab.launch.calls import UserCall
+from kernellab.registry.calls import compile_call
 from kernellab.timing.launches import Implementation
 from kernellab.workers.worker import Job
 from tests.labs import shared_lab
