@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import shutil
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -25,7 +24,6 @@ from tests.views.test_layouts import FOUND
 pytestmark = pytest.mark.browser
 
 Reports = Callable[..., KernelReport]
-ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
 
 # As in JupyterLab's rendered HTML, where tables are small, striped and aligned to the right.
 NOTEBOOK_RULES = """
@@ -69,18 +67,6 @@ FAINTEST = """() => {
   });
   return Math.min(...ratios);
 }"""
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    program = shutil.which("chromium") or shutil.which("google-chrome")
-    if program is None:
-        pytest.skip("no Chromium on this machine")
-    with playwright.sync_playwright() as api:
-        browser = api.chromium.launch(executable_path=program, args=ARGUMENTS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture
@@ -135,6 +121,9 @@ def test_the_maps_of_traffic_can_be_read_in_light_and_dark(
         .map(e => [getComputedStyle(e).fill, getComputedStyle(e).stroke])""")
     assert {"rgb(224, 62, 74)"} <= {fill for fill, _ in drawn}
     assert {"rgb(43, 131, 220)"} <= {stroke for _, stroke in drawn}
+    borders = page.evaluate("""() => [...document.querySelectorAll('.kl-badge')]
+        .map(e => getComputedStyle(e)).map(style => `${style.borderLeftWidth} ${style.borderLeftColor}`)""")
+    assert {"1px rgb(224, 62, 74)", "1px rgb(15, 157, 117)"} <= set(borders), "by useful bytes"
     assert page.evaluate("() => document.documentElement.scrollWidth <= window.innerWidth")
 
 
