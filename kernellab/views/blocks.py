@@ -231,7 +231,8 @@ class Table:
     """Cells of text under a head; nothing without rows. ``tips`` are tooltips of rows.
 
     ``left`` names the columns that are aligned to the left, where the others are aligned to the right. A terminal shows
-    ``most_lines`` rows, and says where the rest is of all ``count`` (None: of these rows).
+    ``most_lines`` rows, and says where the rest is of all ``count`` (None: of these rows). ``code`` names the columns
+    of source text, which is not wrapped.
     """
 
     head: Sequence[str]
@@ -241,6 +242,7 @@ class Table:
     most_lines: int = UNLIMITED
     rest_is: str = "in .frame"
     count: int | None = None
+    code: Collection[str] = ()
 
     def without_empty_columns(self) -> Table:
         """Return the table without the columns that are empty in every row."""
@@ -264,9 +266,11 @@ class Table:
         sides = ["left" if name in self.left else "right" for name in self.head]
         styles = [f' style="text-align:{side}"' if self.left else "" for side in sides]
         head = [f'<th scope="col"{css}>{escape(name)}</th>' for name, css in zip(self.head, styles, strict=True)]
+        classes = [' class="kl-code"' if name in self.code else "" for name in self.head]
+        cell_styles = [f"{kind}{css}" for kind, css in zip(classes, styles, strict=True)]
         rows = []
         for row, tip in zip(self.rows, self.tips or [""] * len(self.rows), strict=True):
-            cells = (f"<td{css}>{escape(cell)}</td>" for cell, css in zip(row, styles, strict=True))
+            cells = (f"<td{css}>{escape(cell)}</td>" for cell, css in zip(row, cell_styles, strict=True))
             rows.append(f"<tr{title(tip)}>{''.join(cells)}</tr>")
         return html_table(rows, head)
 

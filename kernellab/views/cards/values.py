@@ -27,6 +27,7 @@ def values_card(values: Values) -> Card:
         blocks.append(Message(f"The program stopped early: {values.failure}", "kl-alert"))
     columns = {
         "line": lambda value: str(value.line),
+        "called in": lambda value: ", ".join(map(str, value.calls)),
         "name": lambda value: value.name or f"{value.kind.value} {value.argument or ''}",
         "iteration": lambda value: ", ".join(map(str, value.iteration)),
         "shape": lambda value: "x".join(map(str, value.shape)),
@@ -40,7 +41,16 @@ def values_card(values: Values) -> Card:
         "source": lambda value: _source(values, value),
     }
     rows = last_iterations([value for value in values.values if value.program == first])
-    blocks.append(table_of(columns, rows, left=("name", "source"), most_lines=_MOST_ROWS, rest_is="in .frame"))
+    blocks.append(
+        table_of(
+            columns,
+            rows,
+            left=("called in", "name", "source"),
+            code=("source",),
+            most_lines=_MOST_ROWS,
+            rest_is="in .frame",
+        )
+    )
     blocks.append(figure_block(lambda dark: values_figure(values, dark=dark), "the last tile"))
     more = [f"{plural(len(values.programs), 'program')} recorded"] if len(values.programs) > 1 else []
     return Card([Section(Heading(values.kernel, facts), [*blocks, *notes((*more, *values.notes))])])
@@ -82,6 +92,6 @@ def difference_card(difference: FirstDifference) -> Card:
         "max": lambda row: value_text(row[1].summary.max),
     }
     if rows:
-        blocks.append(table_of(columns, rows, left=("side", "source")))
+        blocks.append(table_of(columns, rows, left=("side", "source"), code=("source",)))
         blocks.append(figure_block(lambda dark: difference_figure(difference, dark=dark), "both tiles"))
     return Card([Section(Heading(" vs ".join(difference.names), facts), blocks)])
