@@ -41,11 +41,11 @@ def timeline_sentences(timeline: Timeline) -> list[str]:
     span, launch, gap = map(_us, (timeline.span_us, timeline.launch_us, timeline.gap_us))
     tail, idle = _us(timeline.tail_us), percent_words(timeline.idle_share)
     return [
-        f"{programs} on {used} of {timeline.multiprocessors} SMs, at most {timeline.places_per_sm} at a time on one.",
-        f"{span} from the first start to the last end; the launch took {launch}, {gap} of it outside the programs.",
+        f"{programs} on {used} of {timeline.multiprocessors} SMs; at most {timeline.places_per_sm} per SM at a time.",
+        f"Launch {launch}: programs {span}, before and after them {gap}.",
         f"Tail: {tail} from the first idle SM to the end; SMs are idle {idle} of the time.",
         *_long_sentence(timeline),
-        f"Resolution of the clock: {timeline.resolution_ns} ns.",
+        f"Clock resolution: {timeline.resolution_ns} ns.",
     ]
 
 
@@ -57,7 +57,7 @@ def _long_sentence(timeline: Timeline) -> list[str]:
         f"{timeline.program(n)} {_us(float(timeline.end_us[n] - timeline.start_us[n]))}" for n in long[:_MOST_LONG]
     ]
     more = f" and {len(long) - _MOST_LONG} more" if len(long) > _MOST_LONG else ""
-    return [f"At least 1.5 times the median take {', '.join(first)}{more}."]
+    return [f"Slow programs (1.5x the median or more): {', '.join(first)}{more}."]
 
 
 def _us(value: float) -> str:

@@ -37,6 +37,8 @@ def timeline_figure(timeline: Timeline, *, dark: bool = False) -> Figure:
 
     A grid of many programs is drawn merged: one bar for the programs of a wave on an SM.
     """
+    from matplotlib.ticker import MaxNLocator
+
     theme = theme_of(dark)
     title = f"{timeline.kernel}: SMs over time ({timeline.device or 'no GPU'}, grid {grid_words(timeline.grid)})"
     if not len(timeline.sm):
@@ -50,6 +52,7 @@ def timeline_figure(timeline: Timeline, *, dark: bool = False) -> Figure:
     for place, (name, bars) in enumerate(series.items()):
         _draw_bars(axes, bars, theme.series[place % len(theme.series)], name)
     axes.set(xlim=(0, timeline.span_us * 1.01 or 1), ylim=(rows, 0))
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     label(axes, theme, x="us from the start of the first program", y="SM", title=title)
     add_legend(axes, theme, loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=7)
     lines = [shorten(sentence, LINE_CHARACTERS) for sentence in sentences]
@@ -65,7 +68,7 @@ def overhead_sentence(timeline: Timeline) -> str:
     """Return the cost of the time stamps; where it is high, that the picture is not that of the plain kernel."""
     stamped, plain = (seconds_words(time / 1e6) for time in (timeline.stamped_us, timeline.plain_us))
     cost = f"The time stamps cost {percent_words(max(0.0, timeline.overhead))} ({stamped} vs {plain} without)"
-    return f"{cost}: the plain kernel runs otherwise." if timeline.has_high_overhead else f"{cost}."
+    return f"{cost}, so the times of the plain kernel differ." if timeline.has_high_overhead else f"{cost}."
 
 
 def _explanations(timeline: Timeline, *, is_merged: bool) -> list[str]:
