@@ -69,26 +69,25 @@ class FirstDifference(Drawable):
     @property
     def summary(self) -> str:
         """The difference in one sentence."""
-        if not self:
-            return f"No difference: all that {self.names[0]} and {self.names[1]} store agrees"
         value = self.right or self.left
-        assert value is not None, "one side has it"
+        if value is None:
+            return f"No difference: everything that {self.names[0]} and {self.names[1]} store agrees"
         name = value.name or value.argument or "a value"
         iteration = f", iteration {value.iteration[-1]}" if value.iteration else ""
-        where = f"line {self.line}, program {value.program}{iteration}"
+        at = f", at {self.element}" if self.element else ""
         one, other = self.numbers
         match self.reason:
             case "missing":
                 what = f"only {self.names[0] if self.right is None else self.names[1]} computes {name}"
             case "mask":
-                what = f"the mask of {name} differs in element {self.element}"
+                what = f"the mask of {name} differs{at}"
             case "address":
-                what = f"{name} is element {other:.0f} of its argument in place of {one:.0f}, at {self.element}"
+                what = f"{name} is element {other:.0f} of {value.argument}, not {one:.0f}{at}"
             case "precision":
-                what = f"{name} is off by {other:.3g} from float64, {self.names[0]} by {one:.3g}, at {self.element}"
+                what = f"{name} is off by {other:.3g} from float64, {self.names[0]} by {one:.3g}{at}"
             case _:
-                what = f"{name} is {other:.6g} in place of {one:.6g}, at {self.element}; allowed {self.allowed:.2g}"
-        return f"First difference in {where}: {what}"
+                what = f"{name} is {other:.6g}, not {one:.6g}{at}; allowed {self.allowed:.2g}"
+        return f"First difference in line {self.line}, program {value.program}{iteration}: {what}"
 
 
 @dataclass(frozen=True, slots=True)
