@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from kernellab.tune.dispatch.result import Dispatch as Dispatch
     from kernellab.tune.result import Tuning as Tuning
     from kernellab.views.panels import Panel as Panel
+    from kernellab.views.values.widget import values_view as values_view
     from kernellab.views.widgets import explorer as explorer
     from kernellab.views.widgets import graph_view as graph_view
 
@@ -82,6 +83,7 @@ _LAZY = {
     "Dispatch": "kernellab.tune.dispatch.result",
     "Tuning": "kernellab.tune.result",
     "Panel": "kernellab.views.panels",
+    "values_view": "kernellab.views.values.widget",
     "explorer": "kernellab.views.widgets",
     "graph_view": "kernellab.views.widgets",
 }

@@ -20,20 +20,19 @@ from kernellab._triton.closure import closure_of
 from kernellab._triton.interpreted import require_names_compiled
 from kernellab._triton.kernel import autotune_settings, best_config, jit_function
 from kernellab.advice import remark_on
-from kernellab.checking.check_launch import require_equal, require_kept, starting_values, updated_by
+from kernellab.checking.check_launch import require_equal, starting_values
 from kernellab.checking.comparison import Check
 from kernellab.checking.reference import check_in, reference_of
 from kernellab.compile.types import Compiled
 from kernellab.errors import CannotRun, CompileError, KernellabError, Place, RunError, UsageError, WorkerError
-from kernellab.inside.births import explain_births
-from kernellab.inside.values import Values
 from kernellab.lab import Lab
-from kernellab.launch.arguments import memory_of, values_of
+from kernellab.launch.arguments import values_of
 from kernellab.launch.pointers import annotated_arguments, mock_arguments
 from kernellab.launch.recording import LaunchRecord, Recorder
 from kernellab.notebook.cell_checks import CheckOption, CheckOutcomes, check_launches, parse_checks
 from kernellab.notebook.cell_kernels import CellKernels, Namespace, follow_new_threads
 from kernellab.notebook.cell_predictions import CellPredictions
+from kernellab.notebook.cell_values import birth_in_record, offer_of_difference, values_of_record, with_explanation
 from kernellab.notebook.expressions import evaluate
 from kernellab.registry import launched_version, remember
 from kernellab.store import Version
@@ -160,13 +159,13 @@ async def run_cell_async(
                 show(tuning)
     if options.values:
         for record in recorder.records.values():
-            show(_values_of(lab, recorder, record))
+            show(values_of_record(lab, recorder, record))
     if options.explore:
         show(_open_panel(cell, recorder, options, check_outcomes))
     if options.why:
         with lab.compiling_for(options.target):
             pairs = zip(reports, recorder.records.values(), strict=True)
-            reports = [_with_why(lab, recorder, report, record) for report, record in pairs]
+            reports = [with_explanation(lab, recorder, report, record) for report, record in pairs]
     return CellReport(
         tuple(reports), tuple(_launch_hints(cell, recorder)), options.show, tuple(check_outcomes.problems)
     )
@@ -194,49 +193,6 @@ def _record_launches(
         follows=follow_new_threads(),
         begins=predictions.begin,
     )
-
-
-def _with_why(lab: Lab, recorder: Recorder, report: KernelReport, record: LaunchRecord) -> KernelReport:
-    """Add an explanation of the launch's time to a report, if there was a launch.
-
-    Raises:
-        UsageError: it changed integers that it reads, and they were too large to be kept.
-    """
-    if record.grid is None or 0 in record.grid:
-        return report
-    memory = memory_of(record.arguments)
-    integers = [name for name in updated_by(record) & memory.keys() if not memory[name].is_floating_point()]
-    require_kept(record, recorder, record.last, integers, "--why")
-    with recorder.undo.before(record.last):
-        explanation = lab.explain(record.kernel, record.grid, **_keywords_of(record))
-    return replace(report, explanation=explanation)
-
-
-def _values_of(lab: Lab, recorder: Recorder, record: LaunchRecord) -> Values:
-    """The values of the first program of a record's last launch, on the arguments as they were before it.
-
-    Raises:
-        UsageError: an argument that it updates was too large to be kept.
-    """
-    if record.grid is None or 0 in record.grid:
-        raise UsageError(f"--values: the cell did not launch {record.compiled.kernel}, or on an empty grid.")
-    require_kept(record, recorder, record.last, updated_by(record), "--values")
-    with recorder.undo.before(record.last):
-        return lab.values(record.kernel, record.grid, **_keywords_of(record))
-
-
-def _birth_in(lab: Lab, record: LaunchRecord) -> str | None:
-    """Where the first NaN or infinity of an output of a launch on the CPU arose, if no input has one."""
-    if record.run is None or record.run.where != "interpreter" or record.grid is None:
-        return None
-    with lab.launches.recording():  # the second look is no launch of the cell's
-        return explain_births(lab.session(), record)
-
-
-def _keywords_of(record: LaunchRecord) -> dict[str, Any]:
-    """The arguments and options of a record's last launch, by name."""
-    options = {name: record.compiled.options[name] for name in ("num_warps", "num_stages", "num_ctas")}
-    return {**options, **record.arguments}
 
 
 async def _execute(cell: _Cell, recorder: Recorder, options: CellOptions) -> None:
@@ -466,22 +422,11 @@ def _kernel_report(
         config=best_config(record.owner, record.compiled.options),
         notes=(
             *((f"the grid {record.grid} is empty: nothing was launched",) if is_empty else ()),
-            *_offer_of_difference(lab, version, checks),
+            *offer_of_difference(lab, version, checks),
         ),
         prediction=predictions.of(record),
-        birth=_birth_in(lab, record),
+        birth=birth_in_record(lab, record),
     )
-
-
-def _offer_of_difference(lab: Lab, version: Version | None, checks: tuple[Check, ...]) -> Iterator[str]:
-    """Offer the first difference from the last version that passed its check in this session, where this one fails."""
-    if version is None or not checks:
-        return
-    passed = lab.passed_versions.get(version.name)
-    if all(check.equal for check in checks):
-        lab.passed_versions[version.name] = version.label
-    elif passed is not None and passed != version.label:
-        yield f"{passed} passed; %triton_diff {passed} {version.label} --values names the first line that differs"
 
 
 def _compiled_for_target(lab: Lab, record: LaunchRecord, version: Version | None) -> Compiled:

@@ -34,6 +34,7 @@ TOPICS: Mapping[str, Mapping[str, str]] = {
     "Look inside a launch": {
         "%triton_values": "%triton_values add_kernel --program 1",
         "lab.values": f'lab.values({_CALL})["offsets"]',
+        "kernellab.values_view": f"kernellab.values_view(lab.values({_CALL}))",
         "lab.first_difference": f'lab.first_difference(add_kernel, "float64", {_CALL.removeprefix("add_kernel, ")})',
         "%triton_timeline": "%triton_timeline add_kernel",
         "lab.timeline": f"lab.timeline({_CALL}).frame",

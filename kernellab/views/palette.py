@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 BLUE, ORANGE, PURPLE, GREEN, RED = "#2b83dc", "#e06c12", "#a855e8", "#0f9d75", "#e03e4a"
 GREY, YELLOW, TEAL, MAGENTA = "#80868f", "#c9a227", "#0ea5b7", "#c026d3"
+SCALE_COLOURS = ("#440154", "#414487", "#2a788e", "#22a884", "#7ad151", "#fde725")  # viridis, from low to high
 MARK = "#e0a010"  # what the user chose
 INK, WHITE, BLACK = "#1f2328", "#ffffff", "#000000"
 READ, WRITE, ATOMIC = BLUE, ORANGE, PURPLE

@@ -10,10 +10,11 @@ from kernellab.inside.births import births_in
 from kernellab.inside.first_difference import FirstDifference
 from kernellab.inside.values import Values
 from kernellab.launch.recorded_values import RecordedValue
-from kernellab.views.blocks import WARNING, Block, Card, Heading, Message, Section, notes, table_of
+from kernellab.views.blocks import WARNING, Block, Card, Drawing, Fold, Heading, Message, Section, notes, table_of
 from kernellab.views.elements import grid_words
 from kernellab.views.figures.canvas import figure_block, value_text
 from kernellab.views.figures.values import difference_figure, values_figure
+from kernellab.views.values import ValuesPage
 
 _MOST_ROWS = 60
 
@@ -51,8 +52,14 @@ def values_card(values: Values) -> Card:
             rest_is="in .frame",
         )
     )
+    if values.values:
+        blocks.append(
+            Fold("Source with values", [Drawing(ValuesPage(values).html)], "of the first program, line by line")
+        )
     blocks.append(figure_block(lambda dark: values_figure(values, dark=dark), "the last tile"))
     more = [f"{plural(len(values.programs), 'program')} recorded"] if len(values.programs) > 1 else []
+    if values.values:
+        more.append("kernellab.values_view(values) shows the tiles of every iteration and program")
     return Card([Section(Heading(values.kernel, facts), [*blocks, *notes((*more, *values.notes))])])
 
 

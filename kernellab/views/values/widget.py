@@ -1,0 +1,79 @@
+"""The widget of the values of a launch, and what opens it: `kernellab.values_view`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anywidget
+import traitlets
+
+from kernellab.errors import UsageError, value_message
+from kernellab.inside.values import Values
+from kernellab.launch.verbs import verb
+from kernellab.views.figures.raster import with_fallbacks
+from kernellab.views.palette import GREY, MAGENTA, ORANGE, SCALE_COLOURS
+from kernellab.views.values import ValuesPage, script
+
+
+class ValuesView(anywidget.AnyWidget):
+    """The source of a kernel with the values of its lines, and the tile of the chosen one.
+
+    ``position`` is the chosen value's place in ``values.values``, and ``page`` the plane of a tile with more than two
+    axes; both can be set from Python and observed. ``tile`` is what the page draws of it.
+
+    Raises:
+        UsageError: there is no value at that position, or it has no such plane.
+    """
+
+    _esm = script()
+    html = traitlets.Unicode("").tag(sync=True)
+    colours = traitlets.Dict().tag(sync=True)
+    tile: traitlets.Dict[str, Any] = traitlets.Dict().tag(sync=True)
+    position = traitlets.Int(0).tag(sync=True)
+    page = traitlets.Int(0).tag(sync=True)
+
+    def __init__(self, values: Values) -> None:
+        if not values.values:
+            raise UsageError(f"No value of {values.kernel} was recorded; there is nothing to show.")
+        self._page = ValuesPage(values)
+        last = max((at for at, value in enumerate(values.values) if value.shape), default=0)
+        colours = {"scale": list(SCALE_COLOURS), "nan": MAGENTA, "inf": ORANGE, "masked": GREY}
+        super().__init__(html=self._page.widget_html(), colours=colours, position=last, tile=self._page.tile(last))
+
+    @traitlets.validate("position")
+    def _check_position(self, proposal: Any) -> int:
+        count = len(self._page.values.values)
+        if not 0 <= proposal["value"] < count:
+            raise UsageError(value_message("position", proposal["value"], f"a number from 0 to {count - 1}"))
+        return int(proposal["value"])
+
+    @traitlets.validate("page")
+    def _check_page(self, proposal: Any) -> int:
+        if proposal["value"] < 0:
+            raise UsageError(value_message("page", proposal["value"], "the number of a plane, from 0"))
+        return int(proposal["value"])
+
+    @traitlets.observe("position", "page")
+    def _show(self, change: Any) -> None:
+        tile = self._page.tile(self.position)
+        page = min(self.page, tile["pages"] - 1)
+        self.tile = self._page.tile(self.position, page) if page else tile
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+        """Give pages without widgets the static page of the first program."""
+        bundle: Any = super()._repr_mimebundle_(**kwargs)
+        data, metadata = bundle if isinstance(bundle, tuple) else (bundle or {}, {})
+        words = f"Values of {self._page.values.kernel}"
+        return {**data, "text/html": with_fallbacks(self._page.html()), "text/plain": words}, metadata
+
+
+@verb
+def values_view(values: Values) -> ValuesView:
+    """Return the widget of recorded values: the source, and the tile of each line, iteration and program.
+
+    Raises:
+        UsageError: ``values`` is not what `Lab.values` returns, or holds nothing.
+    """
+    if not isinstance(values, Values):
+        raise UsageError(value_message("values", values, "what lab.values(kernel, grid, ...) returns"))
+    return ValuesView(values)

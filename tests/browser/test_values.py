@@ -1,0 +1,152 @@
+"""The widget of values in a real browser: lines, tiles, iterations, programs, keys, and the words on an element."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kernellab
+from kernellab.inside.values import Values
+from kernellab.views.values.widget import ValuesView
+from tests.browser.bridge import Bridge
+from tests.inside.transcripts import CASES
+from tests.labs import shared_lab
+
+pytestmark = pytest.mark.browser
+
+CASE_OF = {case.name: case for case in CASES}
+
+
+@pytest.fixture(scope="module")
+def product() -> Iterator[Values]:
+    case = CASE_OF["product"]
+    with shared_lab(store=":memory:") as lab:
+        yield lab.values(case.kernel, case.grid, **case.arguments(), programs=[(0, 0), (1, 1)])
+
+
+Open = Callable[..., Bridge]
+
+
+@pytest.fixture
+def open_values(chromium: Any, tmp_path: Path) -> Iterator[Open]:
+    bridges: list[Bridge] = []
+
+    def opened(values: Values, scheme: str = "light", width: int = 1100) -> Bridge:
+        page = chromium.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        page.set_default_timeout(5000)
+        bridges.append(Bridge(ValuesView(values), page))
+        return bridges[-1]
+
+    yield opened
+    for number, bridge in enumerate(bridges):
+        bridge.page.screenshot(path=str(tmp_path / f"{number}.png"))
+        assert bridge.errors == []
+        bridge.page.close()
+        bridge.widget.close()
+
+
+def facts(bridge: Bridge) -> str:
+    return str(bridge.page.locator(".kv-facts").inner_text())
+
+
+def chip(bridge: Bridge, words: str) -> Any:
+    return bridge.page.locator(".kv-source button", has_text=words).first
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_click_on_a_name_shows_its_tile_of_the_last_iteration(
+    open_values: Open, product: Values, scheme: str
+) -> None:
+    bridge = open_values(product, scheme)
+    chip(bridge, "y 16x16").click()
+    bridge.page.wait_for_function("() => document.querySelector('.kv-facts').innerText.startsWith('y in line')")
+    assert "16x16 fp32" in facts(bridge)
+    assert "masked 128" in facts(bridge)
+    assert "iteration 2" in bridge.page.locator(".kv-bar").inner_text()
+    value = product.values[bridge.widget.position]
+    assert (value.name, value.iteration) == ("y", (2,))
+    assert bridge.page.locator(".kv-line.kv-chosen").count() == 1
+
+
+def test_hovering_an_element_says_its_index_address_and_value(open_values: Open, product: Values) -> None:
+    bridge = open_values(product)
+    chip(bridge, "x 16x16").click()
+    bridge.page.wait_for_function("() => document.querySelector('.kv-facts').innerText.startsWith('x in line')")
+    box = bridge.page.locator("canvas").bounding_box()
+    bridge.page.mouse.move(box["x"] + box["width"] * 2.5 / 16, box["y"] + box["height"] * 1.5 / 16)
+    value = product.values[bridge.widget.position]
+    assert value.elements is not None
+    said = bridge.page.locator(".kv-hover").inner_text()
+    assert said.startswith(f"[1, 2] a[{value.elements[1, 2]}] = ")
+    assert float(said.rpartition("= ")[2]) == pytest.approx(float(value.data[1, 2]), rel=1e-4)
+    bridge.page.mouse.move(box["x"] + box["width"] * 15.5 / 16, box["y"] + box["height"] * 1.5 / 16)
+    assert bridge.page.locator(".kv-hover").inner_text().endswith("masked")
+
+
+def test_iterations_programs_and_the_flow_are_walked(open_values: Open, product: Values) -> None:
+    bridge = open_values(product)
+    bridge.page.locator(".kv-source button", has_text="x 16x16").first.click()
+    bridge.page.wait_for_function("() => document.querySelector('.kv-facts').innerText.startsWith('x in line')")
+    bridge.page.locator(".kv-bar button[title='iteration before']").click()
+    bridge.wait("() => document.querySelector('.kv-bar').innerText.includes('iteration 1')")
+    assert product.values[bridge.widget.position].iteration == (1,)
+    bridge.page.locator(".kv-bar button[title='program after']").click()
+    bridge.wait("() => document.querySelector('.kv-bar').innerText.includes('(1, 1, 0)')")
+    assert product.values[bridge.widget.position].program == (1, 1, 0)
+    before = bridge.widget.position
+    bridge.page.locator(".kv-bar button", has_text="next").click()
+    bridge.wait("() => document.querySelector('.kv-facts').innerText.startsWith('y in line')")
+    assert bridge.widget.position == before + 1
+    bridge.page.locator(".kv-flow button", has_text="right, line").first.click()
+    bridge.wait("() => document.querySelector('.kv-facts').innerText.startsWith('right in line')")
+    assert "read by" in bridge.page.locator(".kv-flow").inner_text()
+
+
+def test_keys_go_through_lines_iterations_and_values(open_values: Open, product: Values) -> None:
+    bridge = open_values(product)
+    chip(bridge, "rest 16").click()
+    bridge.wait("() => document.querySelector('.kv-facts').innerText.startsWith('rest in line')")
+    bridge.page.keyboard.press("ArrowDown")
+    bridge.wait("() => document.querySelector('.kv-facts').innerText.startsWith('x in line')")
+    bridge.page.keyboard.press("ArrowLeft")
+    bridge.wait("() => document.querySelector('.kv-bar').innerText.includes('iteration 1')")
+    bridge.page.keyboard.press("n")
+    bridge.wait("() => document.querySelector('.kv-facts').innerText.startsWith('y in line')")
+    bridge.page.keyboard.press("p")
+    bridge.wait("() => document.querySelector('.kv-facts').innerText.startsWith('x in line')")
+    bridge.page.keyboard.press("ArrowUp")
+    bridge.wait("() => document.querySelector('.kv-facts').innerText.startsWith('rest in line')")
+
+
+def test_a_scalar_is_a_number(open_values: Open, product: Values) -> None:
+    bridge = open_values(product)
+    chip(bridge, "step = 32").click()
+    bridge.wait("() => document.querySelector('.kv-number')?.innerText === '32'")
+    assert not bridge.page.locator("canvas").is_visible()
+
+
+def test_what_is_set_from_python_shows_and_what_does_not_exist_is_refused(open_values: Open, product: Values) -> None:
+    bridge = open_values(product)
+    position = next(at for at, value in enumerate(product.values) if value.name == "left")
+    bridge.set(position=position)
+    bridge.wait("() => document.querySelector('.kv-facts').innerText.startsWith('left in line')")
+    with pytest.raises(kernellab.errors.UsageError, match="position is 9999"):
+        bridge.widget.position = 9999
+
+
+def test_the_static_page_opens_line_by_line_without_a_script(chromium: Any, product: Values, tmp_path: Path) -> None:
+    product.save(tmp_path / "values.html")
+    assert (tmp_path / "values.html").stat().st_size < 1_000_000
+    context = chromium.new_context(java_script_enabled=False, viewport={"width": 1100, "height": 900})
+    page = context.new_page()
+    page.goto((tmp_path / "values.html").as_uri())
+    page.locator("summary", has_text="Source with values").click()
+    line = page.locator("details details", has_text=re.compile("acc = tl.dot"))
+    line.locator("summary").click()
+    assert line.locator("table").is_visible()
+    assert line.locator("img.kv-tile").first.is_visible()
+    context.close()
