@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+import triton
+import triton.language as tl
 
 import kernellab
 from kernellab.inside.values import Values
@@ -17,6 +20,16 @@ from tests.inside.transcripts import CASES
 from tests.labs import shared_lab
 
 pytestmark = pytest.mark.browser
+
+
+@triton.jit
+def careless(x, out, n, BLOCK: tl.constexpr):
+    columns = tl.arange(0, BLOCK)
+    row = tl.load(x + tl.program_id(0) * n + columns, mask=columns < n, other=-float("inf"))
+    powers = tl.exp(row)
+    ratio = powers / tl.sum(powers, 0)
+    tl.store(out + tl.program_id(0) * n + columns, ratio, mask=columns < n)
+
 
 CASE_OF = {case.name: case for case in CASES}
 
@@ -122,6 +135,25 @@ def test_keys_go_through_lines_iterations_and_values(open_values: Open, product:
     bridge.wait("() => document.querySelector('.kv-facts').innerText.startsWith('rest in line')")
 
 
+def test_a_pressed_button_keeps_the_focus_and_a_slider_can_be_dragged(open_values: Open, product: Values) -> None:
+    bridge = open_values(product)
+    chip(bridge, "x 16x16").click()
+    bridge.wait("() => document.querySelector('.kv-facts').innerText.startsWith('x in line')")
+    bridge.page.locator(".kv-bar button", has_text="next").click()
+    bridge.wait("() => document.querySelector('.kv-facts').innerText.startsWith('y in line')")
+    bridge.page.keyboard.press("p")
+    bridge.wait("() => document.querySelector('.kv-facts').innerText.startsWith('x in line')")
+    slider = bridge.page.locator("input[aria-label=iteration]")
+    box = slider.bounding_box()
+    bridge.page.mouse.move(box["x"] + box["width"] - 8, box["y"] + box["height"] / 2)
+    bridge.page.mouse.down()
+    for share in (0.75, 0.5, 0.25, 0.05):
+        bridge.page.mouse.move(box["x"] + box["width"] * share, box["y"] + box["height"] / 2)
+    bridge.wait("() => document.querySelector('.kv-bar').innerText.includes('iteration 0')")
+    bridge.page.mouse.up()
+    assert product.values[bridge.widget.position].iteration == (0,)
+
+
 def test_a_scalar_is_a_number(open_values: Open, product: Values) -> None:
     bridge = open_values(product)
     chip(bridge, "step = 32").click()
@@ -136,6 +168,19 @@ def test_what_is_set_from_python_shows_and_what_does_not_exist_is_refused(open_v
     bridge.wait("() => document.querySelector('.kv-facts').innerText.startsWith('left in line')")
     with pytest.raises(kernellab.errors.UsageError, match="position is 9999"):
         bridge.widget.position = 9999
+
+
+def test_it_can_be_read_on_a_narrow_page_with_nan_and_a_long_vector(open_values: Open) -> None:
+    x = torch.rand(4, 300)
+    x[2, 17] = 120.4
+    with shared_lab(store=":memory:") as lab:
+        values = lab.values(careless, (4,), x, torch.zeros(4, 300), 300, BLOCK=512, program=2)
+    bridge = open_values(values, "dark", 420)
+    chip(bridge, "ratio 512").click()
+    bridge.wait("() => document.querySelector('.kv-facts').innerText.startsWith('ratio in line')")
+    assert "NaN 1" in facts(bridge)
+    assert "a cell is 1 x 2 elements" in facts(bridge)
+    assert bridge.page.evaluate("() => document.documentElement.scrollWidth") <= 420
 
 
 def test_the_static_page_opens_line_by_line_without_a_script(chromium: Any, product: Values, tmp_path: Path) -> None:

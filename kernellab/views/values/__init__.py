@@ -25,6 +25,7 @@ from kernellab.views.palette import GREY, MAGENTA, ORANGE, SCALE_COLOURS, fill_i
 _MINIATURE, _PICTURE = 24, 128  # the most rows and columns of a miniature, and of a picture on the static page
 MOST_CELLS = 256  # the most rows and columns that the widget shows
 _MOST_ROWS = 12
+_MOST_READERS = 8
 _FIGURES = ("min", "max", "mean", "NaN", "inf", "masked")
 
 
@@ -83,10 +84,15 @@ class ValuesPage:
         )
         return f'<style>{css()}</style><div class="kv"><div class="kv-source" tabindex="0">{rows}</div>{pane}</div>'
 
+    @cached_property
+    def _rows(self) -> dict[tuple[str, int], int]:
+        return {(line.file, line.number): place for place, line in enumerate(self.lines)}
+
     def _row(self, line: Line) -> str:
         chips = "".join(self._chip(position) for position in self._last_of_names(line))
-        number = f'<i>{line.number}</i><span class="kv-code">{code_line(line.text)}</span>'
-        return f'<div class="kv-line" data-line="{line.number}">{number}<span class="kv-chips">{chips}</span></div>'
+        code = f'<i>{line.number}</i><span class="kv-code">{code_line(line.text)}</span>'
+        row = self._rows[line.file, line.number]
+        return f'<div class="kv-line" data-row="{row}">{code}<span class="kv-chips">{chips}</span></div>'
 
     def _chip(self, position: int) -> str:
         value = self.values.values[position]
@@ -124,28 +130,35 @@ class ValuesPage:
         return f"<table>{more}<tr>{head}</tr>{body}</table>"
 
     def tile(self, position: int, page: int = 0) -> dict[str, Any]:
-        """A value as the widget draws it: figures, a plane of its elements, and its neighbours in the flow."""
+        """A value as the widget draws it: figures, a plane of its elements, and its neighbours in the flow.
+
+        ``places`` are the numbers of the shown elements in the recorded tile, of which each axis has every
+        ``steps``-th element; ``row`` is the line in the source pane.
+        """
         value = self.values.values[position]
-        plane, mask, elements, pages = _plane(value, page)
         return {
             "position": position,
+            "row": self._rows.get((value.file or "", value.line), -1),
             "title": f"{value_name(value)} in line {value.line}",
             "facts": dict(zip(_FIGURES, _cells(value)[2:], strict=True)),
             "dtype": value.dtype,
             "shape": list(value.shape),
-            "argument": value.argument or "",
-            "rows": plane.shape[0],
-            "columns": plane.shape[1],
-            "pages": pages,
-            "page": page,
+            "held": list(value.data.shape),
             "steps": list(value.steps),
-            "data": _base64(plane.astype(np.float64)),
-            "mask": "" if mask is None else _base64(mask.astype(np.uint8)),
-            "elements": "" if elements is None else _base64(elements.astype(np.float64)),
+            "argument": value.argument or "",
+            **_plane_data(plane_of(value, page, MOST_CELLS), page),
+            **self._neighbours(position, value),
+        }
+
+    def _neighbours(self, position: int, value: RecordedValue) -> dict[str, Any]:
+        """The values of the same place in other iterations and programs, and those before and after it in the flow."""
+        readers = self._readers.get(position, [])
+        return {
             "iterations": [[at, _iteration_words(self.values.values[at])] for at in self._iterations(value)],
             "programs": [[at, str(self.values.values[at].program)] for at in self._programs(value)],
             "reads": [[at, self._label(at)] for at in value.reads],
-            "read_by": [[at, self._label(at)] for at in self._readers.get(position, ())],
+            "read_by": [[at, self._label(at)] for at in readers[:_MOST_READERS]],
+            "more_readers": max(0, len(readers) - _MOST_READERS),
             "arguments": list(value.read_arguments),
             "count": len(self.values.values),
         }
@@ -213,17 +226,71 @@ def _cells(value: RecordedValue) -> list[str]:
     return [value_name(value), _iteration_words(value), *numbers, *counts]
 
 
-def _plane(value: RecordedValue, page: int) -> tuple[NDArray[Any], NDArray[np.bool_] | None, NDArray[Any] | None, int]:
-    """The last two axes of a tile, its mask and elements, at one place of the others; and how many places there are."""
+@dataclass(frozen=True)
+class Plane:
+    """The last two axes of a tile, thinned to what is shown, at one of ``pages`` places of the other axes.
+
+    ``places`` are the numbers of the elements in the recorded tile; one cell stands for ``cells_of`` elements along the
+    rows and columns: for a NaN among them, else for an infinity, else for the first.
+    """
+
+    data: NDArray[Any]
+    mask: NDArray[np.bool_] | None
+    elements: NDArray[Any] | None
+    places: NDArray[np.int64]
+    cells_of: tuple[int, int]
+    pages: int
+
+
+def plane_of(value: RecordedValue, page: int, most: int) -> Plane:
+    """A plane of a tile with at most so many rows and columns; a page beyond the last is the last."""
     shape = value.data.shape
-    flat = shape[-2:] if len(shape) >= 2 else (1, *shape) if shape else (1, 1)
-    parts = [
-        None if part is None else np.broadcast_to(part, shape).reshape(-1, *flat)[page, :MOST_CELLS, :MOST_CELLS]
-        for part in (value.data, value.mask, value.elements)
-    ]
-    plane = parts[0]
-    assert plane is not None, "a value has data"
-    return plane, parts[1], parts[2], max(1, value.data.size // max(1, flat[0] * flat[1]))
+    rows, columns = shape[-2:] if len(shape) >= 2 else (1, *shape) if shape else (1, 1)
+    pages = max(1, value.data.size // max(1, rows * columns))
+    places: NDArray[np.int64] = np.arange(value.data.size).reshape(-1, rows, columns)[min(page, pages - 1)]
+    step = (max(1, -(-rows // most)), max(1, -(-columns // most)))
+    flat = value.data.reshape(-1)
+    mask = None if value.mask is None else np.broadcast_to(value.mask, shape).reshape(-1)
+    if step != (1, 1):
+        places = _most_notable(places, flat, mask, step)
+    elements = None if value.elements is None else np.broadcast_to(value.elements, shape).reshape(-1)
+    lanes = None if mask is None else mask[places]
+    return Plane(flat[places], lanes, None if elements is None else elements[places], places, step, pages)
+
+
+def _most_notable(
+    places: NDArray[np.int64], data: NDArray[Any], mask: NDArray[np.bool_] | None, step: tuple[int, int]
+) -> NDArray[np.int64]:
+    """Of each block of elements the first NaN, else the first infinity, else the first element."""
+    rank = np.zeros(places.shape, np.int8)
+    if data.dtype.kind == "f":
+        rank = np.where(np.isnan(data[places]), 2, np.isinf(data[places])).astype(np.int8)
+    if mask is not None:
+        rank[~mask[places]] = 0
+    counts = [-(-extent // width) for extent, width in zip(places.shape, step, strict=True)]
+    padding = [(0, count * width - extent) for count, width, extent in zip(counts, step, places.shape, strict=True)]
+    blocks = (counts[0], step[0], counts[1], step[1])
+    padded = np.pad(rank, padding, constant_values=-1), np.pad(places, padding)
+    ranks, numbers = (part.reshape(blocks).swapaxes(1, 2).reshape(*counts, -1) for part in padded)
+    notable: NDArray[np.int64] = np.take_along_axis(numbers, ranks.argmax(-1)[..., None], -1)[..., 0]
+    return notable
+
+
+def _plane_data(plane: Plane, page: int) -> dict[str, Any]:
+    """A plane as the widget gets it; integers stay whole, all other numbers are float64."""
+    number = {"i": "int64", "u": "uint64"}.get(plane.data.dtype.kind, "float64")
+    return {
+        "rows": plane.data.shape[0],
+        "columns": plane.data.shape[1],
+        "cells_of": list(plane.cells_of),
+        "pages": plane.pages,
+        "page": min(page, plane.pages - 1),
+        "number": number,
+        "data": _base64(plane.data.astype(number)),
+        "mask": "" if plane.mask is None else _base64(plane.mask.astype(np.uint8)),
+        "elements": "" if plane.elements is None else _base64(plane.elements.astype(np.float64)),
+        "places": _base64(plane.places.astype(np.float64)),
+    }
 
 
 def _base64(array: NDArray[Any]) -> str:
@@ -241,10 +308,8 @@ def picture(value: RecordedValue) -> str:
 
 
 def _image(value: RecordedValue, most: int, style: str) -> str:
-    plane, mask, _, _ = _plane(value, 0)
-    steps = [max(1, -(-extent // most)) for extent in plane.shape]
-    thin = (slice(None, None, steps[0]), slice(None, None, steps[1]))
-    pixels = colours_of(plane[thin].astype(np.float64), None if mask is None else mask[thin])
+    plane = plane_of(value, 0, most)
+    pixels = colours_of(plane.data.astype(np.float64), plane.mask)
     if pixels.shape[0] == 1:
         pixels = np.repeat(pixels, 4, 0)
     alt = f"{value_name(value)}, {shape_words(value)}"

@@ -3,16 +3,19 @@
 
 const KV_SIDE = 384;
 
-function numbersOf(text) {
-  const bytes = Uint8Array.from(atob(text), letter => letter.charCodeAt(0));
-  return new Float64Array(bytes.buffer);
+// 64-bit integers stay exact: their words come from these, their colours from floats.
+const KV_ARRAYS = { int64: BigInt64Array, uint64: BigUint64Array, float64: Float64Array };
+
+function numbersOf(text, kind = "float64") {
+  return new KV_ARRAYS[kind](bytesOf(text).buffer);
 }
 
 function bytesOf(text) {
   return Uint8Array.from(atob(text), letter => letter.charCodeAt(0));
 }
 
-export function numberWords(value) {
+function numberWords(value) {
+  if (typeof value === "bigint") return String(value);
   if (Number.isNaN(value)) return "NaN";
   if (!Number.isFinite(value)) return value > 0 ? "inf" : "-inf";
   return Number.isInteger(value) ? String(value) : value.toPrecision(6).replace(/\.?0+($|e)/, "$1");
@@ -28,7 +31,8 @@ function colourScale(colours) {
 }
 
 function drawTile(canvas, tile, colours) {
-  const data = numbersOf(tile.data), mask = tile.mask ? bytesOf(tile.mask) : null;
+  const exact = numbersOf(tile.data, tile.number), data = Float64Array.from(exact, Number);
+  const mask = tile.mask ? bytesOf(tile.mask) : null;
   const { rows, columns } = tile, isRow = rows === 1;
   const cell = Math.max(1, Math.floor(KV_SIDE / Math.max(rows, columns)));
   const width = columns * cell, height = isRow ? 160 : rows * cell;
@@ -59,16 +63,25 @@ function drawTile(canvas, tile, colours) {
       pen.fillRect(x, from, Math.max(1, cell - 1), Math.max(1, Math.abs(value) * unit));
     } else pen.fillRect(x, y, cell, tall);
   }
-  return { data, mask, cell, elements: tile.elements ? numbersOf(tile.elements) : null };
+  return { exact, mask, cell, places: numbersOf(tile.places), elements: tile.elements ? numbersOf(tile.elements) : null };
+}
+
+function indexWords(tile, place) {
+  const index = [];
+  let rest = place;
+  for (let axis = tile.held.length - 1; axis >= 0; axis -= 1) {
+    index.unshift((rest % tile.held[axis]) * (tile.steps[axis] ?? 1));
+    rest = Math.floor(rest / tile.held[axis]);
+  }
+  return tile.shape.length ? `[${index.join(", ")}]` : "";
 }
 
 function hoverWords(tile, drawn, row, column) {
-  const at = row * tile.columns + column, value = drawn.data[at];
-  if (value === undefined) return "";
-  const index = tile.shape.length > 1 ? `[${row}, ${column}]` : tile.shape.length ? `[${column}]` : "";
+  const at = row * tile.columns + column, value = drawn.exact[at];
+  if (value === undefined || column >= tile.columns) return "";
   const place = drawn.elements ? ` ${tile.argument}[${drawn.elements[at]}]` : "";
   const off = drawn.mask && !drawn.mask[at] ? " masked" : "";
-  return `${index}${place} = ${numberWords(value)}${off}`;
+  return `${indexWords(tile, drawn.places[at])}${place} = ${numberWords(value)}${off}`;
 }
 
 function renderValues({ model, el }) {
@@ -83,56 +96,69 @@ function renderValues({ model, el }) {
     model.set("position", position);
     model.save_changes();
   };
-  const button = (words, act, title = "") => {
-    const control = document.createElement("button");
-    control.textContent = words;
-    control.title = title;
-    control.disabled = !act;
-    if (act) control.addEventListener("click", act);
+  const part = (tag, content, more = {}) => Object.assign(document.createElement(tag), { textContent: content, ...more });
+  const button = (content, act, title = "") => {
+    const control = part("button", content, { title });
+    control.addEventListener("click", act);
     return control;
   };
-  const stepper = (name, entries) => {
-    const at = entries.findIndex(([position]) => position === tile.position), parts = [];
-    const go = step => entries[at + step] && (() => choose(entries[at + step][0]));
-    const slider = document.createElement("input");
-    Object.assign(slider, { type: "range", min: 0, max: entries.length - 1, value: at });
+  // What steps through values is made once, so that a slider can be dragged and a button keeps the focus.
+  const stepper = (name, entries, go) => {
+    const label = part("span", ""), slider = part("input", "", { type: "range", min: 0 });
     slider.setAttribute("aria-label", name);
-    slider.addEventListener("input", () => choose(entries[slider.value][0]));
-    parts.push(`${name} ${entries[at][1]}`, button("‹", go(-1), `${name} before`), slider, button("›", go(1), `${name} after`));
-    return parts;
+    slider.addEventListener("input", () => go(Number(slider.value)));
+    const before = button("‹", () => go(Number(slider.value) - 1), `${name} before`);
+    const after = button("›", () => go(Number(slider.value) + 1), `${name} after`);
+    const root = part("span", "", { className: "kv-step" });
+    root.append(label, before, slider, after);
+    return { root, update: () => {
+      const { at, words } = entries();
+      root.hidden = words.length < 2;
+      label.textContent = `${name} ${words[at] ?? ""}`;
+      Object.assign(slider, { max: words.length - 1, value: at });
+      before.disabled = at <= 0;
+      after.disabled = at + 1 >= words.length;
+    } };
   };
+  const of = name => () => ({
+    at: tile[name].findIndex(([position]) => position === tile.position), words: tile[name].map(([, words]) => words),
+  });
+  const planes = () => ({ at: tile.page, words: Array.from({ length: tile.pages }, (_, at) => `${at + 1} of ${tile.pages}`) });
+  const steppers = [
+    stepper("iteration", of("iterations"), at => choose(tile.iterations[at][0])),
+    stepper("program", of("programs"), at => choose(tile.programs[at][0])),
+    stepper("plane", planes, at => choose(tile.position, at)),
+  ];
+  const previous = button("‹ previous", () => choose(tile.position - 1), "the value computed before");
+  const next = button("next ›", () => choose(tile.position + 1), "the value computed next");
+  bar.append(previous, next, ...steppers.map(({ root }) => root));
+  const swatches = { NaN: colours.nan, inf: colours.inf, masked: "" };
+  const factParts = () => Object.entries(tile.facts).filter(([, content]) => content).flatMap(([name, content]) => {
+    const swatch = part("i", "", { className: name === "masked" ? "kv-swatch kv-hatch" : "kv-swatch" });
+    if (swatches[name]) swatch.style.background = swatches[name];
+    return [" · ", ...(name in swatches ? [swatch] : []), `${name} ${content}`];
+  });
+  const links = (content, entries) =>
+    entries.length ? [part("span", content), ...entries.map(([at, label]) => button(label, () => choose(at)))] : [];
   const show = () => {
     tile = model.get("tile");
     if (tile?.data === undefined) return;
-    const began = performance.now();
+    const began = performance.now(), isScalar = !tile.shape.length;
     drawn = drawTile(canvas, tile, colours);
-    const isScalar = !tile.shape.length;
     canvas.style.display = isScalar ? "none" : "";
-    bar.replaceChildren(
-      button("‹ previous", tile.position > 0 && (() => choose(tile.position - 1)), "the value computed before"),
-      button("next ›", tile.position + 1 < tile.count && (() => choose(tile.position + 1)), "the value computed next"),
-      ...(tile.iterations.length > 1 ? stepper("iteration", tile.iterations) : []),
-      ...(tile.programs.length > 1 ? stepper("program", tile.programs) : []),
-      ...(tile.pages > 1 ? [`plane ${tile.page + 1} of ${tile.pages}`,
-        button("‹", tile.page > 0 && (() => choose(tile.position, tile.page - 1))),
-        button("›", tile.page + 1 < tile.pages && (() => choose(tile.position, tile.page + 1)))] : []),
-    );
-    const counted = Object.entries(tile.facts).filter(([, words]) => words).map(([name, words]) => `${name} ${words}`);
+    previous.disabled = tile.position <= 0;
+    next.disabled = tile.position + 1 >= tile.count;
+    for (const { update } of steppers) update();
     const sampled = tile.steps.length ? ` · every ${tile.steps.join(" x ")}-th element` : "";
-    const title = document.createElement("b");
-    title.textContent = tile.title;
-    facts.replaceChildren(title, ` ${tile.shape.join("x") || "scalar"} ${tile.dtype} · ${counted.join(" · ")}${sampled}`);
-    const number = document.createElement("div");
-    number.className = "kv-number";
-    number.textContent = isScalar ? numberWords(drawn.data[0]) : "";
-    hover.replaceChildren(...(isScalar ? [number] : []));
-    const words = text => Object.assign(document.createElement("span"), { textContent: text });
-    const links = (text, entries) =>
-      entries.length ? [words(text), ...entries.map(([at, label]) => button(label, () => choose(at)))] : [];
-    flow.replaceChildren(...links("reads", tile.reads), ...tile.arguments.map(name => words(`argument ${name}`)),
-      ...links("read by", tile.read_by.slice(0, 8)));
+    const coarse = Math.max(...tile.cells_of) > 1 ? ` · a cell is ${tile.cells_of.join(" x ")} elements` : "";
+    const shape = ` ${tile.shape.join("x") || "scalar"} ${tile.dtype}`;
+    facts.replaceChildren(part("b", tile.title), shape, ...factParts(), sampled, coarse);
+    hover.replaceChildren(...(isScalar ? [part("div", numberWords(drawn.exact[0]), { className: "kv-number" })] : []));
+    const more = tile.more_readers ? [part("span", `and ${tile.more_readers} more`)] : [];
+    flow.replaceChildren(...links("reads", tile.reads), ...tile.arguments.map(name => part("span", `argument ${name}`)),
+      ...links("read by", tile.read_by), ...more);
     for (const one of el.querySelectorAll(".kv-chosen")) one.classList.remove("kv-chosen");
-    const place = tile.title.match(/\d+$/)[0], line = lines.find(one => one.dataset.line === place);
+    const line = lines.find(one => one.dataset.row === String(tile.row));
     line?.classList.add("kv-chosen");
     line?.scrollIntoView({ block: "nearest" });
     el.dataset.drawnMs = performance.now() - began;

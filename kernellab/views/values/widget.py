@@ -55,9 +55,8 @@ class ValuesView(anywidget.AnyWidget):
 
     @traitlets.observe("position", "page")
     def _show(self, change: Any) -> None:
-        tile = self._page.tile(self.position)
-        page = min(self.page, tile["pages"] - 1)
-        self.tile = self._page.tile(self.position, page) if page else tile
+        if (self.tile["position"], self.tile["page"]) != (self.position, self.page):
+            self.tile = self._page.tile(self.position, self.page)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         """Give pages without widgets the static page of the first program."""
