@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import anywidget
 import traitlets
 
 from kernellab.compile.types import Compiled
@@ -21,12 +20,7 @@ from kernellab.views.graph import Direction, GraphPictures, StateError, graph_pa
 from kernellab.views.graph.dataflow import SourceText
 from kernellab.views.layouts import FEW_TILES, MOST_TILES
 from kernellab.views.report import CellReport, KernelReport
-
-# Of the picture and the widget, which stand one below the other, one shows: the picture where the widget is not alive.
-_BESIDE = """<style>
-.jp-OutputArea-child:has(.kl-still):has(+ .jp-OutputArea-child .kl-live),
-.jp-OutputArea-child:has(.kl-still) + .jp-OutputArea-child:not(:has(.kl-live)) { display: none; }
-</style>"""
+from kernellab.views.still import WidgetWithStill
 
 
 def _module(script: str, render: str) -> str:
@@ -41,7 +35,7 @@ def _require_choice(name: str, value: Any, choices: tuple[str, ...], owner: str 
     return str(value)
 
 
-class GraphView(anywidget.AnyWidget):
+class GraphView(WidgetWithStill):
     """The graph of one kernel. All of its state can be set from Python and observed.
 
     ``line`` is the source line whose boxes are lit, 0 for none; ``file`` is "" for the kernel's own file, else the last
@@ -159,24 +153,6 @@ class GraphView(anywidget.AnyWidget):
     def words(self) -> str:
         """Return the text for a terminal."""
         return f"Graph of {self._pictures.graph.kernel.name}"
-
-    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
-        """Give pages without widgets the static picture."""
-        data, metadata = self._live()
-        return {**data, "text/html": self.still(), "text/plain": self.words()}, metadata
-
-    def _ipython_display_(self) -> None:
-        """Show the widget and its static picture, for a notebook without a kernel."""
-        from IPython.display import display
-
-        words = {"text/plain": self.words()}
-        beside = display({**words, "text/html": f'<div class="kl-still">{_BESIDE}</div>'}, raw=True, display_id=True)
-        display({**self._live()[0], **words}, raw=True)
-        beside.update({**words, "text/html": f'<div class="kl-still">{_BESIDE}{self.still()}</div>'}, raw=True)
-
-    def _live(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        bundle: Any = super()._repr_mimebundle_()
-        return bundle if isinstance(bundle, tuple) else (bundle or {}, {})
 
 
 class Explorer(GraphView):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import anywidget
 import traitlets
 
 from kernellab.errors import UsageError, value_message
@@ -12,10 +11,11 @@ from kernellab.inside.values import Values
 from kernellab.launch.verbs import verb
 from kernellab.views.figures.raster import with_fallbacks
 from kernellab.views.palette import GREY, MAGENTA, ORANGE, SCALE_COLOURS
+from kernellab.views.still import WidgetWithStill
 from kernellab.views.values import ValuesPage, script
 
 
-class ValuesView(anywidget.AnyWidget):
+class ValuesView(WidgetWithStill):
     """The source of a kernel with the values of its lines, and the tile of the chosen one.
 
     ``position`` is the chosen value's place in ``values.values``, and ``page`` the plane of a tile with more than two
@@ -58,12 +58,13 @@ class ValuesView(anywidget.AnyWidget):
         if (self.tile["position"], self.tile["page"]) != (self.position, self.page):
             self.tile = self._page.tile(self.position, self.page)
 
-    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
-        """Give pages without widgets the static page of the first program."""
-        bundle: Any = super()._repr_mimebundle_(**kwargs)
-        data, metadata = bundle if isinstance(bundle, tuple) else (bundle or {}, {})
-        words = f"Values of {self._page.values.kernel}"
-        return {**data, "text/html": with_fallbacks(self._page.html()), "text/plain": words}, metadata
+    def still(self) -> str:
+        """Return the static page of the first program."""
+        return with_fallbacks(self._page.html())
+
+    def words(self) -> str:
+        """Return the text for a terminal."""
+        return f"Values of {self._page.values.kernel}"
 
 
 @verb
