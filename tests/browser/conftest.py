@@ -23,6 +23,7 @@ import torch
 
 import kernellab
 from kernellab.compile.types import Compiled
+from tests.chromium import running_chromium
 from tests.kernels.matmul import matmul_kernel
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
@@ -54,6 +55,12 @@ def matmul(lab: kernellab.Lab) -> Compiled:
     sizes = {"m": 64, "n": 64, "k": 64, "a_stride": 64, "b_stride": 64, "c_stride": 64}
     blocks = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32, "GROUP_M": 2}
     return lab.compile(matmul_kernel, a_ptr=tile, b_ptr=tile, c_ptr=tile, target="cuda:90", **sizes, **blocks)
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    with running_chromium() as browser:
+        yield browser
 
 
 @pytest.fixture(scope="session")

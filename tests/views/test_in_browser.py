@@ -18,6 +18,7 @@ from kernellab.views.explorers import explorer_html
 from kernellab.views.graph import svg
 from kernellab.views.layouts import layouts_card
 from kernellab.views.report import KernelReport
+from tests.chromium import running_chromium
 from tests.views.reports import cell_of
 from tests.views.test_layouts import FOUND
 
@@ -67,6 +68,13 @@ FAINTEST = """() => {
   });
   return Math.min(...ratios);
 }"""
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """A browser for this file alone: others of the process test cells that wait."""
+    with running_chromium() as browser:
+        yield browser
 
 
 @pytest.fixture
