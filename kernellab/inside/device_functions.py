@@ -182,8 +182,8 @@ def kl_load(
     pointer,
     mask=None,
     other=None,
-    cache_modifier: tl.constexpr = "",
-    eviction_policy: tl.constexpr = "",
+    cache_modifier: tl.constexpr = None,  # Triton 3.6 takes no string as a default
+    eviction_policy: tl.constexpr = None,
     volatile: tl.constexpr = False,
 ):
     """A load, with its entries."""
@@ -205,8 +205,8 @@ def kl_store(
     pointer,
     value,
     mask=None,
-    cache_modifier: tl.constexpr = "",
-    eviction_policy: tl.constexpr = "",
+    cache_modifier: tl.constexpr = None,  # Triton 3.6 takes no string as a default
+    eviction_policy: tl.constexpr = None,
 ):
     """A store, with its entries."""
     kl_access(region, site, pointer, mask, kl_operand(pointer, value))

@@ -38,7 +38,8 @@ class FirstDifference(Drawable):
 
     ``names`` are the two sides, ``reason`` says what differs: a value, its precision, a mask, an address, or that
     only one side computes it. ``element`` is an index in the tile where they differ, ``numbers`` are both values there,
-    and ``allowed`` is the difference that roundings explain. ``compared`` counts the compared values of ``programs``.
+    and ``allowed`` is the difference that roundings explain. ``compared`` counts the compared values of ``programs``;
+    ``failure`` says why one side stopped, where it lacks the value.
     """
 
     names: tuple[str, str]
@@ -51,6 +52,7 @@ class FirstDifference(Drawable):
     texts: tuple[str, str] = ("", "")
     compared: int = 0
     programs: tuple[Program, ...] = ()
+    failure: str = ""
 
     def __bool__(self) -> bool:
         return self.left is not None or self.right is not None
@@ -79,6 +81,7 @@ class FirstDifference(Drawable):
         match self.reason:
             case "missing":
                 what = f"only {self.names[0] if self.right is None else self.names[1]} computes {name}"
+                what += f"; the other stops: {self.failure}" if self.failure else ""
             case "mask":
                 what = f"the mask of {name} differs{at}"
             case "address":
@@ -219,7 +222,8 @@ def _result(
 ) -> FirstDifference:
     texts = (_text_of(sides[0], pair.left), _text_of(sides[1], pair.right))
     place = (difference.reason, difference.element, difference.numbers, difference.allowed)
-    return FirstDifference(names, pair.left, pair.right, *place, texts, compared, programs)
+    failure = sides[0].failure if pair.left is None else sides[1].failure if pair.right is None else None
+    return FirstDifference(names, pair.left, pair.right, *place, texts, compared, programs, failure or "")
 
 
 def _text_of(values: Values, value: RecordedValue | None) -> str:

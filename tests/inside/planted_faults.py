@@ -131,7 +131,7 @@ EQUAL = (
         "total * tl.exp(high - largest) + tl.sum(tl.exp(part - largest), 0)",
         "tl.sum(tl.exp(part - largest), 0) + tl.exp(high - largest) * total",
     ),
-    Change("online_softmax", "tl.sum(tl.exp(part - largest), 0)", "tl.sum(tl.flip(tl.exp(part - largest)), 0)"),
+    Change("online_softmax", "tl.sum(tl.exp(part - largest), 0)", "tl.sum(tl.flip(tl.exp(part - largest), 0), 0)"),
     Change("welford", "delta * other_count / both\n", "delta * (other_count / both)\n", "combine_moments"),
     Change(
         "welford",
