@@ -1,0 +1,125 @@
+"""Launches of Triton kernels recorded instead of made, for a process that runs none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+from triton.runtime.autotuner import Autotuner
+from triton.runtime.jit import JITFunction
+
+from kernellab.errors import LaunchError
+
+_UNKNOWN_NUMBERS = {"n_regs": 32, "n_spills": 0, "n_max_threads": 1024}
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchCall:
+    """A launch of a jit function: every argument by name, its options, and the user's grid.
+
+    ``others`` are arguments and options under the other configs of an autotuned kernel.
+    """
+
+    kernel: JITFunction
+    arguments: Mapping[str, Any]
+    options: Mapping[str, Any]
+    grid: Any
+    others: tuple[LaunchCall, ...] = ()
+
+
+@dataclass(slots=True)
+class _State:
+    """The launches of the other configs, while these are collected; None where a launch is recorded."""
+
+    collected: list[LaunchCall] | None = None
+    others: tuple[LaunchCall, ...] = ()
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
+@contextmanager
+def record_launches(record: Callable[[LaunchCall], None]) -> Iterator[None]:
+    """Pass each launch inside a with statement to ``record``, in place of compiling and launching.
+
+    A launch returns a stand-in for Triton's `CompiledKernel`, with made-up resources. An autotuned kernel takes the
+    first config that its pruning functions keep; the launches of the others are in ``others``, unless a hook of the
+    user prepares them.
+    """
+    state = _State()
+    before = JITFunction.run, Autotuner.run
+
+    def run(self: Any, *args: Any, grid: Any = None, warmup: bool = False, **meta: Any) -> Any:
+        for hook in self.pre_run_hooks:
+            hook(*args, **meta)
+        if not warmup:
+            call = _call_of(self, args, meta, grid)
+            if state.collected is not None:
+                state.collected.append(call)
+            else:
+                others, state.others = state.others, ()
+                record(LaunchCall(call.kernel, call.arguments, call.options, call.grid, others))
+        return _compiled_stand_in(self.__name__)
+
+    def run_first_config(self: Any, *args: Any, **meta: Any) -> Any:
+        self.nargs = dict(zip(self.arg_names, args, strict=False))
+        configs = list(self.prune_configs(meta)) if len(self.configs) > 1 else self.configs
+        if not configs:
+            raise LaunchError(f"The pruning functions of {self.base_fn.__name__} keep no config.")
+        config = configs[0]
+        self.best_config = config
+        if not _has_hooks(self):
+            state.collected = []
+            try:
+                for other in configs[1:]:
+                    self.fn.run(*args, **meta, **other.all_kwargs())
+            finally:
+                state.others, state.collected = tuple(state.collected), None
+        for name in self.reset_to_zero:
+            self.nargs.get(name, meta.get(name)).zero_()
+        if config.pre_hook is not None:
+            config.pre_hook({**self.nargs, **meta, **config.all_kwargs()})
+        try:
+            return self.fn.run(*args, **meta, **config.all_kwargs())
+        finally:
+            self.nargs = None
+
+    JITFunction.run, Autotuner.run = run, run_first_config
+    try:
+        yield
+    finally:
+        JITFunction.run, Autotuner.run = before
+
+
+def _call_of(kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], grid: Any) -> LaunchCall:
+    names = kernel.arg_names
+    if len(args) > len(names):
+        raise LaunchError(f"{kernel.__name__} takes {len(names)} arguments and got {len(args)}.")
+    given = dict(zip(names, args, strict=False))
+    twice = [name for name in given if name in meta]
+    if twice:
+        raise LaunchError(f"{kernel.__name__} got two values for {twice[0]}.")
+    given |= {name: value for name, value in meta.items() if name in names}
+    arguments = {}
+    for parameter in kernel.params:
+        if parameter.name in given:
+            arguments[parameter.name] = given[parameter.name]
+        elif parameter.has_default:
+            arguments[parameter.name] = parameter.default
+        else:
+            raise LaunchError(f"{kernel.__name__} lacks a value for its parameter {parameter.name}.")
+    options = {name: value for name, value in meta.items() if name not in names}
+    return LaunchCall(kernel, arguments, options, grid)
+
+
+def _has_hooks(tuner: Any) -> bool:
+    hooks = tuner.user_defined_pre_hook, tuner.user_defined_post_hook, *(config.pre_hook for config in tuner.configs)
+    return any(hooks)
+
+
+def _compiled_stand_in(name: str) -> Any:
+    metadata = SimpleNamespace(shared=0, num_warps=4, num_stages=3, num_ctas=1, name=name)
+    return SimpleNamespace(
+        **_UNKNOWN_NUMBERS, metadata=metadata, name=name, asm={}, _init_handles=lambda: None, function=0, module=0
+    )

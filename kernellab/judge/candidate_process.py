@@ -1,0 +1,317 @@
+"""What runs in the candidate's process: its file is imported, and ``solve`` is recorded as a program for each case.
+
+Kernels are neither compiled nor launched here, so outputs hold whatever their memory held. Each case is recorded twice,
+on inputs of different contents: where the two programs differ, something in them came from data.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import json
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import torch
+
+from kernellab._triton.closure import closure_of
+from kernellab._triton.drivers import OfflineDriver
+from kernellab._triton.recorded_launches import LaunchCall, record_launches
+from kernellab.capture.build import build_program
+from kernellab.capture.recorder import FunctionRecorder, OperationRecorder
+from kernellab.capture.tape import KernelUse, RecordedKernelLaunch, Tape
+from kernellab.errors import KernellabError, UsageError
+from kernellab.judge.program import encoded_program, encoded_variant
+from kernellab.launch.calls import evaluated_grid
+from kernellab.launch.recording import Observers
+from kernellab.source import Closure, closure_to_jsonable
+from kernellab.target import parse_target
+
+MODULE = "candidate"
+_PROCESSORS = 132
+_LARGE = 1 << 22  # elements: larger inputs hold zeros, whose memory nobody pays for
+_TRACE_LINES = 6
+
+
+@dataclass(frozen=True, slots=True)
+class _UnknownEffects:
+    """The effects of a kernel that nobody analysed: all of its tensors count as changed."""
+
+    is_followed: bool = False
+    lost: bool = False
+    through: frozenset[str] = frozenset()
+    mutated: frozenset[str] = frozenset()
+    unknown: tuple[str, ...] = ("not analysed",)
+
+
+@dataclass(slots=True)
+class _Launch:
+    """A launch as the recorder of operations takes it."""
+
+    kernel: Any
+    arguments: Mapping[str, Any]
+    options: Mapping[str, Any]
+    grid: tuple[int, int, int]
+    others: tuple[LaunchCall, ...]
+    compiled: Any = field(init=False)
+    before: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.compiled = SimpleNamespace(kernel=self.kernel.__name__, effects=_UnknownEffects())
+
+
+class _Kernels:
+    """The closures of all recorded launches, each once."""
+
+    def __init__(self) -> None:
+        self.closures: list[Closure] = []
+        self._numbers: dict[str, int] = {}
+
+    def number(self, closure: Closure) -> int:
+        """Return the number of a closure."""
+        key = closure.compile_digest
+        if key not in self._numbers:
+            self._numbers[key] = len(self.closures)
+            self.closures.append(closure)
+        return self._numbers[key]
+
+
+def main(request: bytes, send: Callable[[bytes], None]) -> None:
+    """Import the candidate, record a program for each case of the request, and send the programs as JSON."""
+    asked = json.loads(request)
+    kernels = _Kernels()
+    OfflineDriver(parse_target(asked["target"]), lambda *launch: None).activate()
+    _pretend_to_have_a_gpu()
+    answer: dict[str, Any] = {"schema": 1, "cases": []}
+    try:
+        module = _import_candidate(Path(asked["file"]))
+        solve = _solve_of(module)
+    except BaseException as exc:  # noqa: BLE001 - whatever the candidate raises becomes data
+        answer["error"] = _error_data(exc, asked["file"])
+        send(json.dumps(answer).encode())
+        return
+    for case in asked["cases"]:
+        answer["cases"].append(_case_answer(solve, case, kernels, asked["file"]))
+    answer["kernels"] = [closure_to_jsonable(closure) for closure in kernels.closures]
+    send(json.dumps(answer).encode())
+
+
+def _case_answer(solve: Callable[..., Any], case: Mapping[str, Any], kernels: _Kernels, file: str) -> dict[str, Any]:
+    try:
+        return {"programs": [_recorded(solve, case, kernels, fill) for fill in (0, 1)]}
+    except BaseException as exc:  # noqa: BLE001 - as above; a candidate may raise SystemExit
+        return {"error": _error_data(exc, file)}
+
+
+def _recorded(solve: Callable[..., Any], case: Mapping[str, Any], kernels: _Kernels, fill: int) -> dict[str, Any]:
+    inputs = {spec["name"]: input_of(spec, fill) for spec in case["inputs"]}
+    recorded = record_program(solve, inputs, tuple(case["outputs"]))
+    encoded = encoded_program(recorded.tape, recorded.inputs, kernels.number, recorded.others)
+    return {**encoded, "output_names": recorded.outputs}
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedSolve:
+    """A recorded call of ``solve``: the program, the names of its inputs and outputs, and other configs of launches.
+
+    ``others`` has encoded variants by the id of a launch's `KernelUse`.
+    """
+
+    tape: Tape
+    inputs: list[str]
+    outputs: list[str]
+    others: dict[int, list[dict[str, Any]]]
+
+
+def record_program(solve: Callable[..., Any], inputs: Mapping[str, Any], outputs: tuple[str, ...]) -> RecordedSolve:
+    """Record ``solve(**inputs)``. ``outputs`` are the arguments that it fills; without them, what it returns counts.
+
+    Raises:
+        UsageError: it uses memory from outside of the call, changes memory unseen, or returns no tensors.
+    """
+    others: dict[int, list[dict[str, Any]]] = {}
+    owners: dict[int, tuple[LaunchCall, ...]] = {}
+    observers = Observers()
+    scope = dict(inputs)
+    names: dict[int, str] = {}
+
+    def keep(launched: Any) -> RecordedKernelLaunch:
+        use = _use_of(launched)
+        owners[id(use)] = launched.others
+        return RecordedKernelLaunch(use, launched.kernel, launched.kernel, None, None, None, {})  # type: ignore[arg-type]
+
+    recorder = OperationRecorder(observers, lambda: scope, keep)
+
+    def record(call: LaunchCall) -> None:
+        arguments = {name: getattr(value, "value", value) for name, value in call.arguments.items()}
+        grid = evaluated_grid(call.kernel, call.grid, {**arguments, **call.options})
+        recorder.record_launch(_Launch(call.kernel, arguments, call.options, grid, call.others))
+
+    with ExitStack() as stack:
+        stack.enter_context(torch.no_grad())
+        stack.enter_context(record_launches(record))
+        stack.enter_context(recorder)
+        stack.enter_context(FunctionRecorder(recorder))
+        for name, value in inputs.items():
+            if isinstance(value, torch.Tensor):
+                with recorder.suspend():
+                    index = recorder.value_of(value)
+                names[index] = name
+        result = solve(**_accepted(solve, inputs))
+        returned = {name: inputs[name] for name in outputs} if outputs else named_outputs(result)
+        recorder.check_memory(at_end=True)
+        with recorder.suspend():
+            recorder.recording.outputs = [recorder.value_of(tensor) for tensor in returned.values()]
+    if recorder.recording.problems:
+        raise UsageError(f"{next(iter(recorder.recording.problems))}; a judge runs only what is recorded.")
+
+    def register(record: RecordedKernelLaunch) -> KernelUse:
+        calls = owners.get(id(record.use), ())
+        if calls:
+            others[id(record.use)] = [_encoded_call(call) for call in calls]
+        return record.use
+
+    with observers.own_launches():
+        tape = build_program(recorder.recording, scope, register)
+    foreign = [index for index in recorder.recording.inputs if index not in names]
+    if foreign:
+        raise UsageError(_outside_memory_text(recorder, foreign[0]))
+    if len(set(recorder.recording.outputs)) < len(returned):
+        raise UsageError("solve returns one tensor twice; return a tensor for each output.")
+    return RecordedSolve(tape, [names[index] for index in recorder.recording.inputs], list(returned), others)
+
+
+def _outside_memory_text(recorder: OperationRecorder, index: int) -> str:
+    """Return the message about a tensor that is neither an input nor made in the call."""
+    places = (step.place for step in recorder.recording.steps if index in step.operands)
+    where = next(places, "") or "solve"
+    return (
+        f"{where} uses a tensor from outside of the call, kept at import or from an earlier call; make it in solve from "
+        "the inputs."
+    )
+
+
+def named_outputs(result: Any) -> dict[str, Any]:
+    """Return what ``solve`` returned, by name: ``output``, ``output[1]``, or the keys of a dict.
+
+    Raises:
+        UsageError: it is something else than a tensor, or a tuple, list or dict of tensors.
+    """
+    if isinstance(result, torch.Tensor):
+        members: dict[str, Any] = {"output": result}
+    elif isinstance(result, tuple | list):
+        members = {f"output[{index}]": value for index, value in enumerate(result)}
+    elif isinstance(result, dict):
+        members = {str(name): value for name, value in result.items()}
+    else:
+        members = {"output": result}
+    for name, value in members.items():
+        if not isinstance(value, torch.Tensor):
+            raise UsageError(f"solve returns a {type(value).__name__} as {name}; expected a tensor.")
+    return members
+
+
+def input_of(spec: Mapping[str, Any], fill: int) -> Any:
+    """Return an input by its description: a tensor of the layout with made-up contents, or the value."""
+    if spec["kind"] != "tensor":
+        value = spec["value"]
+        return float.fromhex(value["float"]) if isinstance(value, dict) else value
+    dtype, shape, stride = getattr(torch, spec["dtype"]), tuple(spec["shape"]), tuple(spec["stride"])
+    span = 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True)) if 0 not in shape else 0
+    count = span + spec["offset"]
+    if not dtype.is_floating_point or count > _LARGE:
+        memory = torch.full((count,), 0, dtype=torch.uint8).to(dtype) if count <= _LARGE else torch.zeros(count, dtype=dtype)
+    else:
+        memory = torch.randn(count, generator=torch.Generator().manual_seed(fill + 1)).to(dtype)
+    return memory.as_strided(shape, stride, spec["offset"])
+
+
+def _accepted(solve: Callable[..., Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the inputs that ``solve`` takes by name."""
+    parameters = inspect.signature(solve).parameters
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return dict(inputs)
+    return {name: value for name, value in inputs.items() if name in parameters}
+
+
+def _use_of(launched: Any) -> KernelUse:
+    kernel = launched.kernel
+    constants = {p.name: launched.arguments[p.name] for p in kernel.params if p.is_constexpr}
+    closure, bindings = closure_of(kernel, tuple(constants.values()))
+    return KernelUse(
+        closure,
+        launched.grid,
+        constants=tuple(zip(constants, bindings, strict=True)),
+        options=tuple(launched.options.items()),
+        parameters=tuple(kernel.arg_names),
+        mutated=frozenset(),
+        read=frozenset(),
+        complete=False,
+    )
+
+
+def _encoded_call(call: LaunchCall) -> dict[str, Any]:
+    arguments = {name: getattr(value, "value", value) for name, value in call.arguments.items()}
+    grid = evaluated_grid(call.kernel, call.grid, {**arguments, **call.options})
+    constants = {p.name: arguments[p.name] for p in call.kernel.params if p.is_constexpr}
+    _, bindings = closure_of(call.kernel, tuple(constants.values()))
+    return encoded_variant(grid, dict(zip(constants, bindings, strict=True)), call.options)
+
+
+def _import_candidate(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(MODULE, path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{path.name} is not a Python file.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[MODULE] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _solve_of(module: ModuleType) -> Callable[..., Any]:
+    solve = getattr(module, "solve", None)
+    if not callable(solve):
+        raise UsageError("The candidate defines no function solve(**inputs).")
+    return solve
+
+
+def _pretend_to_have_a_gpu() -> None:
+    """Answer questions about the GPU as an H100 would: kernels that fill a device ask for its multiprocessors."""
+    properties = SimpleNamespace(
+        name="NVIDIA H100",
+        major=9,
+        minor=0,
+        multi_processor_count=_PROCESSORS,
+        total_memory=80 << 30,
+        shared_memory_per_block_optin=232448,
+        shared_memory_per_multiprocessor=233472,
+        regs_per_multiprocessor=65536,
+        max_threads_per_multi_processor=2048,
+        warp_size=32,
+        L2_cache_size=50 << 20,
+    )
+    torch.cuda.get_device_properties = lambda *device: properties
+    torch.cuda.get_device_capability = lambda *device: (9, 0)
+    torch.cuda.get_device_name = lambda *device: properties.name
+    torch.cuda.current_device = lambda: 0
+    torch.cuda.synchronize = lambda *device: None
+
+
+def _error_data(exc: BaseException, file: str) -> dict[str, Any]:
+    """Return an exception as data, with the line of the candidate that it comes from."""
+    frames = [frame for frame in traceback.extract_tb(exc.__traceback__) if Path(frame.filename).name == Path(file).name]
+    line = frames[-1].lineno if frames else getattr(exc, "lineno", None)
+    message = exc.message if isinstance(exc, KernellabError) else f"{type(exc).__name__}: {exc}"
+    return {
+        "type": type(exc).__name__,
+        "message": message[:2000],
+        "line": line,
+        "trace": [f"{frame.name}, line {frame.lineno}" for frame in frames[-_TRACE_LINES:]],
+    }
+

@@ -1,0 +1,292 @@
+"""Whether a candidate is right: its outputs against the reference in higher precision, over many inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from kernellab.checking.comparison import Check, ExpectedValue, compare_output
+from kernellab.checking.reference import bounded_values
+from kernellab.errors import KernellabError, UsageError, first_line
+from kernellab.judge.cpu_launcher import FailedLaunch, UnsafeLaunch
+from kernellab.judge.distributions import AS_SPECIFIED, CHANGES, NONFINITE, is_floating, redrawn
+from kernellab.judge.program import CandidateProgram
+from kernellab.judge.replay import POISONS, Launcher, Replay, ReplayRefused, copies_of, same_bits
+from kernellab.judge.specification import Case, Specification
+from kernellab.judge.verdict import Decision, Reason, Trial
+from kernellab.source import Closure
+
+
+_SOME = 64  # elements
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One trial to make: a case, how its inputs are drawn, and how many patterns of memory it is run on."""
+
+    case: Case
+    number: int
+    distribution: str
+    seed: int
+    varied: str | None = None
+    patterns: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of a trial: its record, and the reason against the candidate with the decision, if there is one."""
+
+    trial: Trial
+    decision: Decision | None = None
+    reason: Reason | None = None
+
+
+Programs = Mapping[int, CandidateProgram]
+"""The program of each case, by its number."""
+
+
+@dataclass(slots=True)
+class Examiner:
+    """Asks one candidate; ``programs`` has its program for each case, ``kernels`` what they launch."""
+
+    specification: Specification
+    programs: Programs
+    kernels: Sequence[Closure]
+    launch: Launcher
+    file: str
+    device: str = "cpu"
+    device_name: str = "cpu"
+    variant: int = 0
+    _filled: dict[int, tuple[str, ...]] = field(default_factory=dict)
+
+    def questions(self, seed: int) -> Iterator[Question]:
+        """Yield the trials: each case as specified, then the cheapest ones with every distribution and input.
+
+        The seconds of the first trials decide which cases are cheap; the caller answers each before the next.
+        """
+        for number, case in enumerate(self.specification.cases):
+            yield Question(case, number, AS_SPECIFIED, seed + number, patterns=2)
+        for rank, number in enumerate(self._cheapest()):
+            case = self.specification.cases[number]
+            for place, distribution in enumerate(self._distributions()):
+                yield Question(case, number, distribution, seed + 1000 * (rank + 1) + place)
+            if rank == 0:
+                drawn = self.specification.draw(case, seed)
+                for place, name in enumerate(name for name, value in drawn.items() if isinstance(value, torch.Tensor)):
+                    how = "large" if is_floating(drawn[name]) else AS_SPECIFIED
+                    yield Question(case, number, how, seed + 5000 + place, varied=name)
+
+    def answer(self, question: Question) -> Answer:
+        """Run the candidate on the inputs of a question and compare it with the reference."""
+        began = perf_counter()
+        inputs = self._inputs(question)
+        problem = self._problem(question, inputs)
+        seconds = perf_counter() - began
+        if problem is None:
+            outcome, decision, reason = "right", None, None
+        elif isinstance(problem, str):
+            outcome, decision, reason = "not asked", None, None
+        else:
+            decision, reason = problem
+            outcome = decision.value
+        trial = Trial(
+            question.case.sizes,
+            question.case.is_hidden,
+            question.distribution,
+            question.seed,
+            outcome,
+            question.varied,
+            self.device_name,
+            seconds,
+        )
+        return Answer(trial, decision, reason)
+
+    def _distributions(self) -> tuple[str, ...]:
+        asked = self.specification.distributions
+        names = tuple(CHANGES) if asked is None else asked
+        unknown = [name for name in names if name not in CHANGES]
+        if unknown:
+            raise UsageError(f"distributions names {unknown[0]!r}; expected some of {', '.join(CHANGES)}.")
+        return tuple(name for name in names if name != NONFINITE or self.specification.has_nonfinite)
+
+    def _cheapest(self) -> list[int]:
+        """Return the numbers of up to two cases, the smallest shown and the smallest hidden one that have some elements.
+
+        One with a few elements says little: it is taken where there is no other.
+        """
+        counts = {}
+        for number, case in enumerate(self.specification.cases):
+            if number in self.programs:
+                drawn = self.specification.draw(case, 0).values()
+                counts[number] = sum(value.numel() for value in drawn if isinstance(value, torch.Tensor))
+        filled = sorted((count, number) for number, count in counts.items() if count > 1)
+        chosen: list[int] = []
+        for is_hidden in (False, True):
+            own = [(count, n) for count, n in filled if self.specification.cases[n].is_hidden is is_hidden]
+            chosen += [n for _, n in [*(pair for pair in own if pair[0] >= _SOME), *reversed(own)]][:1]
+        return chosen
+
+    def _inputs(self, question: Question) -> dict[str, Any]:
+        drawn = self.specification.draw(question.case, question.seed)
+        if question.varied is None:
+            return redrawn(drawn, question.distribution, question.seed)
+        base = self.specification.draw(question.case, question.seed + 1)
+        name = question.varied
+        if question.distribution == AS_SPECIFIED:
+            return {**base, name: drawn[name]}
+        return redrawn(base, question.distribution, question.seed, only=name)
+
+    def _problem(self, question: Question, inputs: Mapping[str, Any]) -> str | tuple[Decision, Reason] | None:
+        """Return the reason against the candidate; a text where the inputs are not fit to ask, None where it is right.
+
+        The reference is computed after the candidate has run, in other memory.
+        """
+        runs = []
+        for pattern in range(question.patterns):
+            given = copies_of(inputs, self.device)
+            for name in self._filled_outputs(question, inputs):
+                fill_output(given[name], POISONS[pattern])
+            try:
+                outputs = self._run(question, given, POISONS[pattern])
+            except (UnsafeLaunch, FailedLaunch, ReplayRefused) as exc:
+                return self._failure(question, exc)
+            changed = self._changed_input(question, inputs, given)
+            if changed is not None:
+                return changed
+            runs.append([output.cpu() for output in outputs])
+        native = self._native(inputs)
+        expected = self._expected(inputs)
+        names = list(native)
+        if problem := self._shape_problem(question, names, native, runs[0]):
+            return problem
+        for number, outputs in enumerate(runs):
+            for name, output in zip(names, outputs, strict=True):
+                check = compare_output("the reference", name, output, expected[name])
+                if not check.equal:
+                    if not self._is_reachable(native, expected):
+                        return "the reference itself leaves its bounds on such inputs"
+                    return Decision.WRONG, self._value_reason(question, name, check, number)
+        for name, first, second in zip(names, runs[0], runs[-1], strict=True):
+            if len(runs) > 1 and self.device == "cpu" and not same_bits(first, second):
+                detail = f"{name} depends on what its memory held before: two runs on the same inputs differ in bits."
+                return Decision.WRONG, Reason("memory_left_over", detail, self.file, trial=_words(question))
+        return None
+
+    def _filled_outputs(self, question: Question, inputs: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the arguments that ``solve`` fills and whose contents the reference does not read."""
+        if question.number not in self._filled:
+            names = [name for name in self.specification.outputs if isinstance(inputs.get(name), torch.Tensor)]
+            results = []
+            for byte in (0, 1):
+                given = copies_of(inputs)
+                for name in names:
+                    fill_output(given[name], byte)
+                results.append(self._native(given))
+            are_same = all(same_bits(results[0][name], results[1][name]) for name in results[0])
+            self._filled[question.number] = tuple(names) if are_same else ()
+        return self._filled[question.number]
+
+    def _run(self, question: Question, given: Mapping[str, Any], poison: int) -> list[torch.Tensor]:
+        program = self.programs[question.number]
+        replay = Replay(program, self.kernels, self.launch, poison, self.device, self.variant)
+        return replay.run(given)
+
+    def _failure(self, question: Question, exc: KernellabError) -> tuple[Decision, Reason]:
+        line = getattr(exc, "line", None)
+        if isinstance(exc, UnsafeLaunch):
+            return Decision.UNSAFE, Reason(exc.rule, f"{exc.message}.", self.file, line, _words(question))
+        rule = "program" if isinstance(exc, ReplayRefused) else "launch_fails"
+        decision = Decision.REFUSED if isinstance(exc, ReplayRefused) else Decision.WRONG
+        return decision, Reason(rule, exc.message, self.file, line, _words(question))
+
+    def _changed_input(
+        self, question: Question, inputs: Mapping[str, Any], given: Mapping[str, Any]
+    ) -> tuple[Decision, Reason] | None:
+        allowed = {*self.specification.outputs, *self.specification.changes}
+        for name, value in inputs.items():
+            if isinstance(value, torch.Tensor) and name not in allowed and not same_bits(value, given[name].cpu()):
+                detail = f"The candidate changes its input {name}, which the specification does not name as changed."
+                return Decision.WRONG, Reason("input_changed", detail, self.file, trial=_words(question))
+        return None
+
+    def _native(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what the reference computes in the precision of the inputs."""
+        try:
+            return self.specification.expected(copies_of(inputs))
+        except UsageError:
+            raise
+        except Exception as exc:
+            path = self.specification.path.name
+            raise UsageError(f"reference() of {path} raised {type(exc).__name__}: {first_line(exc)}") from exc
+
+    def _expected(self, inputs: Mapping[str, Any]) -> dict[str, ExpectedValue]:
+        values = bounded_values(
+            lambda arguments: self.specification.expected(arguments), {**inputs}
+        )
+        return {name: value if isinstance(value, ExpectedValue) else ExpectedValue(torch.as_tensor(value)) for name, value in values.items()}
+
+    def _shape_problem(
+        self, question: Question, names: Sequence[str], native: Mapping[str, Any], outputs: Sequence[torch.Tensor]
+    ) -> tuple[Decision, Reason] | None:
+        if len(names) != len(outputs):
+            detail = f"It returns {len(outputs)} outputs; the reference has {len(names)}."
+            return Decision.WRONG, Reason("outputs", detail, self.file, trial=_words(question))
+        for name, output in zip(names, outputs, strict=True):
+            want = native[name]
+            if tuple(output.shape) != tuple(want.shape):
+                detail = f"{name} has the shape {tuple(output.shape)}; expected {tuple(want.shape)}."
+            elif output.dtype != want.dtype:
+                detail = f"{name} is {_name_of(output.dtype)}; expected {_name_of(want.dtype)}."
+            else:
+                continue
+            return Decision.WRONG, Reason("outputs", detail, self.file, trial=_words(question), output=name)
+        return None
+
+    def _is_reachable(self, native: Mapping[str, Any], expected: Mapping[str, ExpectedValue]) -> bool:
+        """Whether the reference in the precision of the inputs stays within its own bounds."""
+        return all(compare_output("", name, value, expected[name]).equal for name, value in native.items())
+
+    def _value_reason(self, question: Question, name: str, check: Check, run: int) -> Reason:
+        worst = check.worst
+        share = f"{check.mismatched:,} of {check.elements:,} elements"
+        if worst is None:
+            return Reason("values", f"{name} is wrong in {share}.", self.file, trial=_words(question), output=name)
+        detail = f"{name} is wrong in {share}: {worst}, tolerance {worst.allowed:.3g}."
+        if run:
+            detail += " It was within bounds with other contents of memory."
+        return Reason(
+            "values",
+            detail,
+            self.file,
+            trial=_words(question),
+            output=name,
+            index=worst.index,
+            got=float(worst.got),
+            expected=float(worst.expected),
+            bound=float(worst.allowed),
+        )
+
+
+def fill_output(tensor: torch.Tensor, byte: int) -> None:
+    """Fill an argument that ``solve`` fills with a pattern; a boolean one with False or True."""
+    if not tensor.numel():
+        return
+    if tensor.dtype == torch.bool:
+        tensor.fill_(bool(byte & 1))
+        return
+    tensor.copy_(torch.full((tensor.element_size(),), byte, dtype=torch.uint8).view(tensor.dtype).reshape(()).to(tensor.device))
+
+
+def _name_of(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _words(question: Question) -> str:
+    trial = Trial(question.case.sizes, False, question.distribution, question.seed, "", question.varied)
+    return trial.words
+
+

@@ -1,0 +1,113 @@
+"""Launches of a candidate's kernels on the CPU, where every access is checked, in a worker of the judge's."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernellab.errors import KernellabError, WorkerDied, WorkerTimeout
+from kernellab.interpreter.runner import INTERPRET_WORKER, in_shared_memory
+from kernellab.judge.program import LaunchVariant
+from kernellab.launch.run import Finding, FindingKind, InterpretJob
+from kernellab.source import Closure
+from kernellab.target import multiprocessors
+from kernellab.workers.worker import Job, Worker
+
+UNSAFE = {
+    FindingKind.OUT_OF_BOUNDS: "reaches beyond its memory",
+    FindingKind.RACE: "races: programs read and write one element without order",
+    FindingKind.ADDRESS_OVERFLOW: "computes an address that overflows 32 bits",
+    FindingKind.FALSE_PROMISE: "promises the compiler what does not hold",
+}
+"""The findings of a checked run that make a candidate unsafe, in words."""
+
+_WORKER_BYTES = 12 << 30
+
+
+class UnsafeLaunch(KernellabError):
+    """A launch that reached memory which it must not, or raced; ``rule`` is the kind of finding."""
+
+    def __init__(self, kernel: str, rule: str, detail: str, line: int | None) -> None:
+        super().__init__(f"{kernel} {detail}")
+        self.rule = rule
+        self.line = line
+
+
+class FailedLaunch(KernellabError):
+    """A launch that failed, hung, or ended its process."""
+
+    def __init__(self, message: str, line: int | None = None) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+@dataclass(slots=True)
+class CpuLauncher:
+    """Launches kernels in one interpreter worker; ``timeout_s`` bounds a launch. Close it at the end."""
+
+    timeout_s: float = 30.0
+    worker: Worker = field(default_factory=lambda: Worker(INTERPRET_WORKER))
+    notes: dict[str, None] = field(default_factory=dict)
+    _limited: set[int] = field(default_factory=set)
+
+    def start(self) -> None:
+        """Start the worker without waiting for it."""
+        self.worker.start()
+
+    def close(self) -> None:
+        """Stop the worker."""
+        self.worker.close()
+
+    def __call__(self, closure: Closure, variant: LaunchVariant, arguments: Mapping[str, Any]) -> None:
+        """Launch a kernel; its tensors change only after a clean run.
+
+        Raises:
+            UnsafeLaunch: it reached memory outside of its arguments, or raced.
+            FailedLaunch: it raised, hung, or ended the worker.
+        """
+        from kernellab.interpreter.worker import interpret  # needs numpy, and Triton's interpreter
+
+        name = closure.name
+        if closure.functions[0].kind == "gluon":
+            raise FailedLaunch(f"{name} is a kernel in Gluon, which only a judge with a GPU can run.")
+        constants = tuple(variant.constants)
+        named = {key for key, _ in constants}
+        values = {key: value for key, value in arguments.items() if key not in named}
+        warps = dict(variant.options).get("num_warps", 4)
+        with in_shared_memory(values, variant.grid, is_whole=True) as shared:
+            job = InterpretJob(closure, shared.launch, constants, warps, multiprocessors())
+            try:
+                outcome = self.worker.run(Job(interpret, job, f"kernel {name}"), self.timeout_s)
+            except WorkerTimeout as exc:
+                raise FailedLaunch(f"{name} did not end within {self.timeout_s:g} s on the CPU.") from exc
+            except WorkerDied as exc:
+                raise FailedLaunch(f"{name} ended the process that ran it.") from exc
+            self._limit_memory()
+            if outcome.failure is None:
+                shared.take_back(outcome.written)
+        for finding in outcome.findings:
+            if finding.kind in UNSAFE:
+                raise UnsafeLaunch(name, finding.kind.value, _detail_of(finding), finding.line)
+        if outcome.failure is not None:
+            place = outcome.failure.place
+            raise FailedLaunch(outcome.failure.message, None if place is None else place.line)
+        self.notes.update(dict.fromkeys(outcome.notes))
+
+    def _limit_memory(self) -> None:
+        """Bound the memory of the worker's process, once per process."""
+        pid = self.worker.pid
+        if pid is not None and pid not in self._limited and hasattr(resource, "prlimit"):
+            self._limited.add(pid)
+            try:
+                resource.prlimit(pid, resource.RLIMIT_AS, (_WORKER_BYTES, _WORKER_BYTES))
+            except (OSError, ValueError):
+                self.notes["the memory of the worker is not bounded"] = None
+
+
+def _detail_of(finding: Finding) -> str:
+    argument = f" of {finding.argument}" if finding.argument else ""
+    return f"{UNSAFE[finding.kind]}{argument}, in program {finding.program}: {finding.detail}"
+
+

@@ -1,0 +1,287 @@
+"""The judge: a candidate's file against a specification, to a verdict.
+
+The candidate's Python runs in a confined process that knows neither reference nor verdict. What comes back is a program
+as data; the judge checks its text, and runs it on inputs of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import platform
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib import metadata
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from kernellab import __version__
+from kernellab.errors import UsageError, first_line, value_text
+from kernellab.judge.correctness import Examiner
+from kernellab.judge.cpu_launcher import CpuLauncher
+from kernellab.judge.kernel_text import clean_closure, problems_of_closure
+from kernellab.judge.operations import operation_problem
+from kernellab.judge.program import CandidateProgram, program_of_json
+from kernellab.judge.sandbox import SandboxResult, run_confined
+from kernellab.judge.specification import Case, Specification, read_specification
+from kernellab.judge.verdict import Decision, Reason, Trial, Verdict, signature_of
+from kernellab.source import Closure, closure_of_json
+from kernellab.source.validation import MalformedData, parse_json, require_type
+
+if TYPE_CHECKING:
+    from kernellab.lab import Lab
+
+_TARGET = "cuda:90"
+_PROCESS = "kernellab.judge.candidate_process"
+_REASONS_AT_MOST = 5
+_MOST_FILE_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What came out of a candidate's process: its kernels, and a program for each case; or reasons to refuse it."""
+
+    kernels: tuple[Closure, ...] = ()
+    programs: Mapping[int, CandidateProgram] = ()  # type: ignore[assignment]
+    reasons: tuple[Reason, ...] = ()
+    isolation: tuple[str, ...] = ()
+
+
+def judge(
+    spec: str | Path,
+    candidate: str | Path,
+    *,
+    sizes: Sequence[Mapping[str, Any]] | None = None,
+    time: bool = True,
+    key: bytes | None = None,
+    nonce: str = "",
+    timeout_s: float = 30.0,
+    seed: int | None = None,
+    lab: Lab | None = None,
+) -> Verdict:
+    """Judge a candidate's file by a specification's.
+
+    ``sizes`` are used in place of those of the specification. With a GPU and ``time``, an accepted candidate is timed.
+    ``timeout_s`` bounds the candidate's own process, and each launch. ``seed`` repeats the inputs of another verdict;
+    by default they are drawn anew. With a ``key``, the verdict is signed; ``nonce`` is a text of the caller's in it.
+
+    Raises:
+        UsageError: a file is missing, or the specification is wrong.
+    """
+    began = perf_counter()
+    specification = read_specification(spec, sizes)
+    file = Path(candidate)
+    if not file.is_file():
+        raise UsageError(f"{value_text(str(candidate))} is no file; expected a candidate, such as softmax.py.")
+    if file.stat().st_size > _MOST_FILE_BYTES:
+        raise UsageError(f"{file.name} has {file.stat().st_size:,} bytes; a candidate has at most {_MOST_FILE_BYTES:,}.")
+    seed = secrets.randbits(48) if seed is None else seed
+    launcher = CpuLauncher(timeout_s)
+    try:
+        launcher.start()
+        verdict = _verdict_of(specification, file, seed, timeout_s, launcher)
+        if time and verdict.is_accepted and lab is not None and not lab.launches.is_offline():
+            from kernellab.judge.on_gpu import with_gpu_trials
+
+            verdict = with_gpu_trials(verdict, specification, file, seed, timeout_s, lab)
+    finally:
+        launcher.close()
+    verdict = replace(
+        verdict,
+        name=file.name,
+        specification=specification.digest,
+        candidate=hashlib.sha256(file.read_bytes()).hexdigest(),
+        environment=environment(),
+        nonce=nonce,
+        seed=seed,
+        seconds=round(perf_counter() - began, 3),
+    )
+    return verdict if key is None else replace(verdict, signature=signature_of(verdict, key))
+
+
+def _verdict_of(
+    specification: Specification, file: Path, seed: int, timeout_s: float, launcher: CpuLauncher
+) -> Verdict:
+    submission = submission_of(specification, file, timeout_s)
+    if submission.reasons:
+        return Verdict(Decision.REFUSED, submission.reasons, (), isolation=submission.isolation)
+    examiner = Examiner(specification, submission.programs, submission.kernels, launcher, file.name)
+    verdict = examine(examiner, seed)
+    notes = (*verdict.notes, *launcher.notes, *_notes(specification))
+    names = tuple(dict.fromkeys(closure.name for closure in submission.kernels))
+    return replace(verdict, isolation=submission.isolation, kernels=names, notes=notes)
+
+
+def examine(examiner: Examiner, seed: int) -> Verdict:
+    """Ask all questions of an examiner; stop at the first answers against the candidate."""
+    trials: list[Trial] = []
+    reasons: list[Reason] = []
+    decision = Decision.ACCEPTED
+    for question in examiner.questions(seed):
+        answer = examiner.answer(question)
+        trials.append(answer.trial)
+        if answer.reason is not None and answer.decision is not None:
+            decision = decision if reasons else answer.decision
+            reasons.append(answer.reason)
+        if len(reasons) >= _REASONS_AT_MOST or decision is Decision.REFUSED:
+            break
+    unasked = [trial.words for trial in trials if trial.outcome == "not asked"]
+    notes = () if not unasked else (f"not asked, since the reference leaves its own bounds there: {'; '.join(unasked)}",)
+    return Verdict(decision, tuple(reasons), tuple(trials), notes=notes)
+
+
+def _notes(specification: Specification) -> list[str]:
+    notes = []
+    if not any(case.is_hidden for case in specification.cases):
+        notes.append("the specification hides no sizes: a candidate may serve the shown ones alone")
+    return notes
+
+
+def submission_of(specification: Specification, file: Path, timeout_s: float) -> Submission:
+    """Run a candidate's file in its process, and return its checked programs, or the reasons against them."""
+    cases = specification.cases
+    described = [_described_inputs(specification.draw(case, 0)) for case in cases]
+    request = {
+        "file": file.name,
+        "target": _TARGET,
+        "cases": [{"inputs": inputs, "outputs": list(specification.outputs)} for inputs in described],
+    }
+    result = run_confined(_PROCESS, json.dumps(request).encode(), [file], timeout_s=timeout_s)
+    if result.data is None:
+        return Submission(reasons=(_process_reason(result, file),), isolation=result.isolation)
+    try:
+        submission = _read(result.data, specification, file)
+    except MalformedData as exc:
+        reason = Reason("malformed", f"What its process handed over is no program: {exc}.", file.name)
+        submission = Submission(reasons=(reason,))
+    return replace(submission, isolation=result.isolation)
+
+
+def _process_reason(result: SandboxResult, file: Path) -> Reason:
+    last = result.printed.strip().splitlines()
+    more = f" Its last line: {last[-1][:200]}" if last else ""
+    return Reason("no_program", f"{result.problem}{more}", file.name)
+
+
+def _described_inputs(inputs: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the layouts of the inputs, and the values of those that are no tensors, as JSON."""
+    described = []
+    for name, value in inputs.items():
+        if isinstance(value, torch.Tensor):
+            layout = {
+                "dtype": str(value.dtype).removeprefix("torch."),
+                "shape": list(value.shape),
+                "stride": list(value.stride()),
+                "offset": value.storage_offset(),
+            }
+            described.append({"name": name, "kind": "tensor", **layout})
+        else:
+            plain = {"float": value.hex()} if isinstance(value, float) else value
+            described.append({"name": name, "kind": "value", "value": plain})
+    return described
+
+
+def _read(data: bytes, specification: Specification, file: Path) -> Submission:
+    """Read what a candidate's process sent; refuse what a judge does not run."""
+    answer = parse_json(data.decode("utf-8", "strict"), limit_bytes=len(data) + 1)
+    if not isinstance(answer, dict):
+        raise MalformedData("it is no object")
+    if "error" in answer:
+        return Submission(reasons=(_error_reason(answer["error"], file, "It"),))
+    kernels = tuple(closure_of_json(kernel) for kernel in answer.get("kernels", ()))
+    reasons = list(_text_reasons(kernels, file))
+    cases = answer.get("cases")
+    if not isinstance(cases, list) or len(cases) != len(specification.cases):
+        raise MalformedData("it lacks programs for some sizes")
+    programs: dict[int, CandidateProgram] = {}
+    for number, (case, own) in enumerate(zip(specification.cases, cases, strict=True)):
+        if "error" in own:
+            reasons.append(_error_reason(own["error"], file, "solve", case))
+            continue
+        first, second = own["programs"]
+        program = program_of_json(first, len(kernels))
+        if first != second:
+            reasons.append(_data_reason(program, program_of_json(second, len(kernels)), file, case))
+            continue
+        reasons += _operation_reasons(program, specification, file)
+        reasons += _input_reasons(program, specification, file, case)
+        programs[number] = program
+    launches = any(step.kernel is not None for program in programs.values() for step in program.steps)
+    if not reasons and specification.allow == "triton" and not launches:
+        reasons.append(Reason("no_kernel", "solve launches no kernel.", file.name))
+    return Submission(
+        tuple(clean_closure(kernel) for kernel in kernels), programs, tuple(dict.fromkeys(reasons))[:_REASONS_AT_MOST]
+    )
+
+
+def _text_reasons(kernels: Sequence[Closure], file: Path) -> list[Reason]:
+    found = []
+    for kernel in kernels:
+        for problem in problems_of_closure(kernel):
+            found.append(Reason(problem.rule, f"{kernel.name}: {problem.detail}", problem.file or file.name, problem.line))
+    return found
+
+
+def _operation_reasons(program: CandidateProgram, specification: Specification, file: Path) -> list[Reason]:
+    reasons = []
+    for step in program.steps:
+        problem = operation_problem(step.operation, specification.allow)
+        if problem is not None:
+            rule, detail = problem
+            reasons.append(Reason(rule, f"{detail}.", file.name, step.line))
+    return reasons
+
+
+def _input_reasons(
+    program: CandidateProgram, specification: Specification, file: Path, case: Case
+) -> list[Reason]:
+    tensors = {name for name, value in specification.draw(case, 0).items() if isinstance(value, torch.Tensor)}
+    unknown = [name for name, _ in program.inputs if name not in tensors]
+    return [Reason("unknown_input", f"Its program takes {name!r}, which is no input.", file.name) for name in unknown]
+
+
+def _data_reason(one: CandidateProgram, other: CandidateProgram, file: Path, case: Case) -> Reason:
+    """Return the reason against two programs of one layout that differ: something in them came from data."""
+    line = None
+    subject = "The number of its steps"
+    for first, second in zip(one.steps, other.steps, strict=False):
+        if first != second:
+            line = first.line
+            subject = "A grid, constexpr or number of a launch" if first.kernel is not None else f"An argument of {first.operation}"
+            break
+    else:
+        if one.constants != other.constants:
+            subject = "A tensor that the host made"
+    detail = f"{subject} differs between two inputs of one layout ({case.words}): it came from data, the time or chance."
+    return Reason("constant_from_data", detail, file.name, line)
+
+
+def _error_reason(error: Any, file: Path, what: str, case: Case | None = None) -> Reason:
+    if not isinstance(error, dict):
+        raise MalformedData("its error is no object")
+    message, line = str(error.get("message", ""))[:1000], error.get("line")
+    require_type(line, int | None, "the line of its error")
+    when = "" if case is None else f" for {case.words}"
+    rule = "host_code" if case is not None else "import_fails"
+    verb = "fails" if what == "solve" else "cannot be imported"
+    return Reason(rule, f"{what} {verb}{when}: {first_line(message) if message else 'no message'}", file.name, line)
+
+
+def environment() -> tuple[tuple[str, str], ...]:
+    """Return the versions that a verdict holds for."""
+    versions = [("kernellab", __version__), ("python", platform.python_version())]
+    for name in ("torch", "triton"):
+        versions.append((name, metadata.version(name)))
+    return (*versions, ("machine", platform.machine()))
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    """Return the geometric mean of positive numbers."""
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+

@@ -1,0 +1,190 @@
+"""A candidate's program, run by the judge on inputs that the candidate has not seen.
+
+All memory that the program allocates is filled with a pattern first, another one in each run, so that what it finds
+there by chance shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from kernellab.capture.node_functions import layout_copy
+from kernellab.capture.plan import EMPTY
+from kernellab.capture.tape import COPY, LAUNCH, WINDOW, Ref, TapeDescriptor, map_nested
+from kernellab.errors import KernellabError
+from kernellab.judge.operations import operation_named
+from kernellab.judge.program import CandidateProgram, LaunchVariant, ProgramStep, ProgramValue, TorchName
+from kernellab.source import Closure
+
+POISONS = (0xFF, 0x5A, 0xC3)
+"""Bytes that allocated memory is filled with: NaN, then numbers of either sign."""
+
+
+class ReplayRefused(KernellabError):
+    """A program that cannot be run as it says; ``line`` is the candidate's."""
+
+    def __init__(self, message: str, line: int | None = None) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+@dataclass(frozen=True, slots=True)
+class DescriptorArgument:
+    """A tensor descriptor among the arguments of a launch, over a tensor of the judge's."""
+
+    base: torch.Tensor
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    block_shape: tuple[int, ...]
+    padding: str = "zero"
+    round_f32_to_tf32: bool = False
+
+
+Launcher = Callable[[Closure, LaunchVariant, Mapping[str, Any]], None]
+"""Launches a kernel with arguments by name: tensors, descriptors and numbers, without the constexprs."""
+
+
+@dataclass(slots=True)
+class Replay:
+    """One run of a program. ``device`` is where its memory lies, ``poison`` the byte that it is filled with."""
+
+    program: CandidateProgram
+    kernels: Sequence[Closure]
+    launch: Launcher
+    poison: int = POISONS[0]
+    device: str = "cpu"
+    variant: int = 0
+    _tensors: dict[int, torch.Tensor] = field(default_factory=dict)
+
+    def run(self, inputs: Mapping[str, Any]) -> list[torch.Tensor]:
+        """Run on inputs by name, which the program may change; return its outputs.
+
+        Raises:
+            ReplayRefused: a step does not do what the program says.
+            KernellabError: a kernel fails.
+        """
+        self._tensors = {index: inputs[name] for name, index in self.program.inputs}
+        for index, content in self.program.constants:
+            self._tensors[index] = self._constant(self.program.values[index], content)
+        with torch.no_grad():
+            for step in self.program.steps:
+                self._step(step)
+        return [self._tensors[index] for index in self.program.outputs]
+
+    def _step(self, step: ProgramStep) -> None:
+        if step.operation == LAUNCH:
+            self._launch(step)
+            return
+        args, kwargs = self._live(step.args), {name: self._live(value) for name, value in step.kwargs}
+        if step.operation == WINDOW:
+            result = self._window(step, *args)
+        elif step.operation == COPY:
+            result = layout_copy(args[0])
+        else:
+            result = self._operation(step, args, kwargs)
+        self._keep(step, result)
+
+    def _launch(self, step: ProgramStep) -> None:
+        assert step.kernel is not None
+        variant = step.variants[min(self.variant, len(step.variants) - 1)]
+        if 0 not in variant.grid:
+            arguments = {name: self._live(value) for name, value in step.kwargs}
+            self.launch(self.kernels[step.kernel], variant, arguments)
+
+    def _operation(self, step: ProgramStep, args: Any, kwargs: dict[str, Any]) -> Any:
+        operation = operation_named(step.operation)
+        if operation is None:
+            raise ReplayRefused(f"{step.operation} is no operation that a judge runs.", step.line)
+        try:
+            result = operation(*args, **kwargs)
+        except (RuntimeError, TypeError, ValueError, IndexError) as exc:
+            first = str(exc).splitlines()[0] if str(exc) else type(exc).__name__
+            raise ReplayRefused(f"torch's {step.operation.split('.')[1]} fails: {first}", step.line) from exc
+        if step.operation in EMPTY:
+            fill_bytes(result, self.poison)
+        return result
+
+    def _keep(self, step: ProgramStep, result: Any) -> None:
+        results = list(result) if step.is_several else [result]
+        for index, value in zip(step.results, results, strict=False):
+            if index < 0:
+                continue
+            expected = self.program.values[index]
+            if not isinstance(value, torch.Tensor) or tuple(value.shape) != expected.shape:
+                shape = tuple(value.shape) if isinstance(value, torch.Tensor) else type(value).__name__
+                raise ReplayRefused(
+                    f"{step.operation} gives {shape}, and the program says {expected.shape}.", step.line
+                )
+            self._tensors[index] = value
+
+    def _window(self, step: ProgramStep, base: Any, shape: Any, stride: Any, offset: Any, dtype: Any) -> Any:
+        """Return a view of the memory of ``base``, which holds all of it."""
+        kind = base.dtype if dtype is None else getattr(torch, str(dtype).removeprefix("torch."), None)
+        if not isinstance(kind, torch.dtype) or any(value < 0 for value in (*shape, *stride)):
+            raise ReplayRefused("The program asks for a view that no tensor has.", step.line)
+        storage = base.untyped_storage()
+        first = base.storage_offset() * base.element_size() + offset * kind.itemsize
+        span = 1 + sum((size - 1) * step_ for size, step_ in zip(shape, stride, strict=True)) if 0 not in shape else 0
+        if first < 0 or first % kind.itemsize or first + span * kind.itemsize > storage.nbytes():
+            raise ReplayRefused("The program asks for a view that reaches beyond its memory.", step.line)
+        empty = torch.empty(0, dtype=kind, device=base.device)
+        return empty.set_(storage, first // kind.itemsize, tuple(shape), tuple(stride))
+
+    def _constant(self, value: ProgramValue, content: bytes) -> torch.Tensor:
+        dtype = getattr(torch, value.dtype)
+        if not content:
+            return torch.empty(value.shape, dtype=dtype, device=self.device)
+        return torch.frombuffer(bytearray(content), dtype=dtype).reshape(value.shape).to(self.device)
+
+    def _live(self, value: Any) -> Any:
+        """Return nested arguments with tensors in place of references."""
+
+        def live(part: Any) -> Any:
+            match part:
+                case Ref(index):
+                    return self._tensors[index]
+                case TapeDescriptor(Ref(index), shape, strides, block_shape, padding):
+                    return DescriptorArgument(self._tensors[index], shape, strides, block_shape, padding)
+                case TorchName("device"):
+                    return torch.device(self.device)
+                case TorchName(_, name):
+                    return getattr(torch, name)
+                case _:
+                    return part
+
+        return map_nested(value, live)
+
+
+def fill_bytes(tensor: torch.Tensor, byte: int) -> None:
+    """Fill the storage of a tensor with one byte."""
+    storage = tensor.untyped_storage()
+    if storage.nbytes():
+        torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage).fill_(byte)
+
+
+def copies_of(inputs: Mapping[str, Any], device: str = "cpu") -> dict[str, Any]:
+    """Return inputs with tensors copied, in their layouts, each in a storage of its own."""
+    return {name: copy_of(value, device) if isinstance(value, torch.Tensor) else value for name, value in inputs.items()}
+
+
+def copy_of(tensor: torch.Tensor, device: str = "cpu") -> torch.Tensor:
+    """Return a copy of a tensor with its strides and offset."""
+    span = 1 + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+    count = tensor.storage_offset() + (span if tensor.numel() else 0)
+    flat = tensor.as_strided((count,), (1,), 0)
+    memory = flat.to(device, copy=True)
+    return memory.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+
+
+def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors have the same dtype, shape and bits in every element."""
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    first, second = (t.detach().contiguous().reshape(-1).view(torch.uint8) if t.numel() else t for t in (one, other))
+    return bool(torch.equal(first, second))
+
+

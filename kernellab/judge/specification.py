@@ -1,0 +1,210 @@
+"""A specification: a file of the judge's that says what a right candidate computes, and for which inputs."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from kernellab.checking.reference import required_names, takes_any_name
+from kernellab.errors import UsageError, first_line, plural, value_text
+
+ALLOWED = ("triton", "torch")
+_PLAIN = (bool, int, float, str, type(None))
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Sizes by name, and whether they are hidden from the authors of candidates."""
+
+    sizes: tuple[tuple[str, Any], ...]
+    is_hidden: bool
+
+    @property
+    def words(self) -> str:
+        """The sizes in words: ``n=1000, m=7``."""
+        return ", ".join(f"{name}={value}" for name, value in self.sizes) or "its own sizes"
+
+
+@dataclass(frozen=True)
+class Specification:
+    """A specification that was read from a file.
+
+    ``outputs`` are arguments that ``solve`` fills; without them, what it returns counts. ``changes`` are further inputs
+    that it may change. ``has_nonfinite`` allows inputs with Inf and NaN. ``distributions`` are those that inputs are
+    drawn from, None for all. ``min_speedup`` is the least speedup over ``baseline`` that is accepted on a GPU.
+    """
+
+    path: Path
+    digest: str
+    reference: Callable[..., Any]
+    inputs: Callable[..., Mapping[str, Any]]
+    cases: tuple[Case, ...]
+    allow: str = "triton"
+    outputs: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
+    baseline: Callable[..., Any] | None = None
+    has_nonfinite: bool = False
+    distributions: tuple[str, ...] | None = None
+    min_speedup: float | None = None
+
+    def draw(self, case: Case, seed: int) -> dict[str, Any]:
+        """Return inputs of a case by name, drawn with a seed; tensors lie on the CPU.
+
+        Raises:
+            UsageError: the function of the specification raises, or returns something else.
+        """
+        import torch
+
+        generator = torch.Generator().manual_seed(seed)
+        sizes = dict(case.sizes)
+        try:
+            drawn = self.inputs(generator, **sizes)
+        except Exception as exc:
+            raise UsageError(
+                f"inputs() of {self.path.name} raised {type(exc).__name__} for {case.words}: {first_line(exc)}"
+            ) from exc
+        if not isinstance(drawn, Mapping) or not all(isinstance(name, str) for name in drawn):
+            raise UsageError(f"inputs() of {self.path.name} returns {value_text(drawn)}; expected a dict by name.")
+        for name, value in drawn.items():
+            if isinstance(value, torch.Tensor):
+                if value.device.type != "cpu":
+                    raise UsageError(f"inputs() of {self.path.name} makes {name} on {value.device}; make it on the CPU.")
+            elif not isinstance(value, _PLAIN):
+                kind = type(value).__name__
+                raise UsageError(
+                    f"inputs() of {self.path.name} gives a {kind} as {name}; expected a tensor, number or text."
+                )
+        return dict(drawn)
+
+    def expected(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what the reference computes from inputs, by the names of the outputs; arguments may be changed.
+
+        Raises:
+            UsageError: the reference raises, or its values are not those of the outputs.
+        """
+        return self.named(self.reference(**_accepted(self.reference, inputs)))
+
+    def named(self, result: Any) -> dict[str, Any]:
+        """Return values of the reference by the names of the outputs: those of ``outputs``, else as ``solve`` has them.
+
+        Raises:
+            UsageError: their number differs from that of ``outputs``.
+        """
+        if isinstance(result, Mapping):
+            values = {str(name): value for name, value in result.items()}
+        elif isinstance(result, tuple | list):
+            values = {f"output[{index}]": value for index, value in enumerate(result)}
+        else:
+            values = {"output": result}
+        if not self.outputs:
+            return values
+        if set(values) == set(self.outputs):
+            return values
+        if len(values) != len(self.outputs):
+            count = plural(len(values), "value")
+            raise UsageError(f"reference() of {self.path.name} returns {count}; outputs names {len(self.outputs)}.")
+        return dict(zip(self.outputs, values.values(), strict=True))
+
+
+def _accepted(function: Callable[..., Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
+    if takes_any_name(function):
+        return dict(inputs)
+    parameters = inspect.signature(function).parameters
+    return {name: value for name, value in inputs.items() if name in parameters}
+
+
+def read_specification(path: str | Path, sizes: Sequence[Mapping[str, Any]] | None = None) -> Specification:
+    """Import a specification; ``sizes`` are used in place of its own, as shown ones.
+
+    Raises:
+        UsageError: there is no such file, it cannot be imported, or lacks something.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise UsageError(f"{value_text(str(path))} is no file; expected a specification, such as softmax_spec.py.")
+    module = _import(file)
+    for name in ("reference", "inputs"):
+        if not callable(getattr(module, name, None)):
+            signature = "reference(**inputs)" if name == "reference" else "inputs(generator, **sizes)"
+            raise UsageError(f"{file.name} defines no function {signature}.")
+    allow = getattr(module, "allow", "triton")
+    if allow not in ALLOWED:
+        raise UsageError(f'allow of {file.name} is {value_text(allow)}; expected "triton" or "torch".')
+    baseline = getattr(module, "baseline", None)
+    if baseline is not None and not callable(baseline):
+        raise UsageError(f"baseline of {file.name} is {value_text(baseline)}; expected a function of the inputs.")
+    return Specification(
+        path=file,
+        digest=hashlib.sha256(file.read_bytes()).hexdigest(),
+        reference=module.reference,
+        inputs=module.inputs,
+        cases=_cases(module, file, sizes),
+        allow=allow,
+        outputs=_names(module, "outputs", file),
+        changes=_names(module, "changes", file),
+        baseline=baseline,
+        has_nonfinite=bool(getattr(module, "nonfinite", False)),
+        distributions=_names(module, "distributions", file) or None,
+        min_speedup=_speedup(module, file),
+    )
+
+
+def _import(file: Path) -> ModuleType:
+    name = f"kernellab_specification_{hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:12]}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{file.name} is not a Python file.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as exc:
+        raise UsageError(f"{file.name} cannot be imported: {type(exc).__name__}: {first_line(exc)}") from exc
+    finally:
+        sys.modules.pop(name, None)
+    return module
+
+
+def _cases(module: ModuleType, file: Path, given: Sequence[Mapping[str, Any]] | None) -> tuple[Case, ...]:
+    declared = getattr(module, "sizes", {"shown": [{}]})
+    if not isinstance(declared, Mapping) or not set(declared) <= {"shown", "hidden"}:
+        raise UsageError(
+            f'sizes of {file.name} is {value_text(declared)}; expected {{"shown": [{{...}}], "hidden": [{{...}}]}}.'
+        )
+    if given is not None:
+        declared = {"shown": list(given)}
+    takes = required_names(module.inputs)[1:]
+    cases: list[Case] = []
+    for kind in ("shown", "hidden"):
+        for sizes in declared.get(kind, ()):
+            if not isinstance(sizes, Mapping):
+                raise UsageError(f"A size of {file.name} is {value_text(sizes)}; expected a dict by name.")
+            missing = [name for name in takes if name not in sizes]
+            if missing:
+                raise UsageError(f"inputs() of {file.name} takes {missing[0]}, which the sizes {dict(sizes)} lack.")
+            cases.append(Case(tuple(sizes.items()), kind == "hidden"))
+    if not cases:
+        raise UsageError(f"{file.name} names no sizes; give it some, or pass --sizes n=1024.")
+    return tuple(cases)
+
+
+def _names(module: ModuleType, name: str, file: Path) -> tuple[str, ...]:
+    value = getattr(module, name, ())
+    names = (value,) if isinstance(value, str) else tuple(value)
+    if not all(isinstance(member, str) for member in names):
+        raise UsageError(f"{name} of {file.name} is {value_text(value)}; expected names.")
+    return names
+
+
+def _speedup(module: ModuleType, file: Path) -> float | None:
+    value = getattr(module, "min_speedup", None)
+    if value is not None and not (isinstance(value, int | float) and value > 0):
+        raise UsageError(f"min_speedup of {file.name} is {value_text(value)}; expected a positive number.")
+    return None if value is None else float(value)
