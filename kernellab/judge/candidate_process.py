@@ -226,7 +226,9 @@ def input_of(spec: Mapping[str, Any], fill: int) -> Any:
     span = 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True)) if 0 not in shape else 0
     count = span + spec["offset"]
     if not dtype.is_floating_point or count > _LARGE:
-        memory = torch.full((count,), 0, dtype=torch.uint8).to(dtype) if count <= _LARGE else torch.zeros(count, dtype=dtype)
+        memory = (
+            torch.full((count,), 0, dtype=torch.uint8).to(dtype) if count <= _LARGE else torch.zeros(count, dtype=dtype)
+        )
     else:
         memory = torch.randn(count, generator=torch.Generator().manual_seed(fill + 1)).to(dtype)
     return memory.as_strided(shape, stride, spec["offset"])
@@ -305,7 +307,9 @@ def _pretend_to_have_a_gpu() -> None:
 
 def _error_data(exc: BaseException, file: str) -> dict[str, Any]:
     """Return an exception as data, with the line of the candidate that it comes from."""
-    frames = [frame for frame in traceback.extract_tb(exc.__traceback__) if Path(frame.filename).name == Path(file).name]
+    frames = [
+        frame for frame in traceback.extract_tb(exc.__traceback__) if Path(frame.filename).name == Path(file).name
+    ]
     line = frames[-1].lineno if frames else getattr(exc, "lineno", None)
     message = exc.message if isinstance(exc, KernellabError) else f"{type(exc).__name__}: {exc}"
     return {
@@ -314,4 +318,3 @@ def _error_data(exc: BaseException, file: str) -> dict[str, Any]:
         "line": line,
         "trace": [f"{frame.name}, line {frame.lineno}" for frame in frames[-_TRACE_LINES:]],
     }
-

@@ -17,11 +17,12 @@ from kernellab.judge.distributions import AS_SPECIFIED, CHANGES, NONFINITE, is_f
 from kernellab.judge.program import CandidateProgram
 from kernellab.judge.replay import POISONS, Launcher, Replay, ReplayRefused, copies_of, same_bits
 from kernellab.judge.specification import Case, Specification
-from kernellab.judge.verdict import Decision, Reason, Trial
+from kernellab.judge.verdict import Decision, Reason, Trial, Verdict
 from kernellab.source import Closure
 
 
 _SOME = 64  # elements
+_REASONS_AT_MOST = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,8 @@ class Examiner:
         The seconds of the first trials decide which cases are cheap; the caller answers each before the next.
         """
         for number, case in enumerate(self.specification.cases):
-            yield Question(case, number, AS_SPECIFIED, seed + number, patterns=2)
+            if number in self.programs and not (case.is_timed and self.device == "cpu"):
+                yield Question(case, number, AS_SPECIFIED, seed + number, patterns=2)
         for rank, number in enumerate(self._cheapest()):
             case = self.specification.cases[number]
             for place, distribution in enumerate(self._distributions()):
@@ -120,7 +122,7 @@ class Examiner:
         """
         counts = {}
         for number, case in enumerate(self.specification.cases):
-            if number in self.programs:
+            if number in self.programs and not case.is_timed:
                 drawn = self.specification.draw(case, 0).values()
                 counts[number] = sum(value.numel() for value in drawn if isinstance(value, torch.Tensor))
         filled = sorted((count, number) for number, count in counts.items() if count > 1)
@@ -224,10 +226,11 @@ class Examiner:
             raise UsageError(f"reference() of {path} raised {type(exc).__name__}: {first_line(exc)}") from exc
 
     def _expected(self, inputs: Mapping[str, Any]) -> dict[str, ExpectedValue]:
-        values = bounded_values(
-            lambda arguments: self.specification.expected(arguments), {**inputs}
-        )
-        return {name: value if isinstance(value, ExpectedValue) else ExpectedValue(torch.as_tensor(value)) for name, value in values.items()}
+        values = bounded_values(lambda arguments: self.specification.expected(arguments), {**inputs})
+        return {
+            name: value if isinstance(value, ExpectedValue) else ExpectedValue(torch.as_tensor(value))
+            for name, value in values.items()
+        }
 
     def _shape_problem(
         self, question: Question, names: Sequence[str], native: Mapping[str, Any], outputs: Sequence[torch.Tensor]
@@ -278,7 +281,9 @@ def fill_output(tensor: torch.Tensor, byte: int) -> None:
     if tensor.dtype == torch.bool:
         tensor.fill_(bool(byte & 1))
         return
-    tensor.copy_(torch.full((tensor.element_size(),), byte, dtype=torch.uint8).view(tensor.dtype).reshape(()).to(tensor.device))
+    tensor.copy_(
+        torch.full((tensor.element_size(),), byte, dtype=torch.uint8).view(tensor.dtype).reshape(()).to(tensor.device)
+    )
 
 
 def _name_of(dtype: torch.dtype) -> str:
@@ -290,3 +295,21 @@ def _words(question: Question) -> str:
     return trial.words
 
 
+def examine(examiner: Examiner, seed: int) -> Verdict:
+    """Ask all questions of an examiner; stop at the first answers against the candidate."""
+    trials: list[Trial] = []
+    reasons: list[Reason] = []
+    decision = Decision.ACCEPTED
+    for question in examiner.questions(seed):
+        answer = examiner.answer(question)
+        trials.append(answer.trial)
+        if answer.reason is not None and answer.decision is not None:
+            decision = decision if reasons else answer.decision
+            reasons.append(answer.reason)
+        if len(reasons) >= _REASONS_AT_MOST or decision is Decision.REFUSED:
+            break
+    unasked = [trial.words for trial in trials if trial.outcome == "not asked"]
+    notes = (
+        () if not unasked else (f"not asked, since the reference leaves its own bounds there: {'; '.join(unasked)}",)
+    )
+    return Verdict(decision, tuple(reasons), tuple(trials), notes=notes)

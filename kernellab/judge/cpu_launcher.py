@@ -109,5 +109,3 @@ class CpuLauncher:
 def _detail_of(finding: Finding) -> str:
     argument = f" of {finding.argument}" if finding.argument else ""
     return f"{UNSAFE[finding.kind]}{argument}, in program {finding.program}: {finding.detail}"
-
-

@@ -8,7 +8,9 @@ from typing import Any
 import torch
 
 AS_SPECIFIED = "as specified"
-_NARROW = frozenset({torch.float16, torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz})
+_NARROW = frozenset(
+    {torch.float16, torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz}
+)
 
 Change = Callable[[torch.Tensor, torch.Generator], torch.Tensor]
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import platform
 import secrets
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
@@ -22,14 +22,14 @@ import torch
 
 from kernellab import __version__
 from kernellab.errors import UsageError, first_line, value_text
-from kernellab.judge.correctness import Examiner
+from kernellab.judge.correctness import Examiner, examine
 from kernellab.judge.cpu_launcher import CpuLauncher
 from kernellab.judge.kernel_text import clean_closure, problems_of_closure
 from kernellab.judge.operations import operation_problem
 from kernellab.judge.program import CandidateProgram, program_of_json
 from kernellab.judge.sandbox import SandboxResult, run_confined
 from kernellab.judge.specification import Case, Specification, read_specification
-from kernellab.judge.verdict import Decision, Reason, Trial, Verdict, signature_of
+from kernellab.judge.verdict import Decision, Reason, Verdict, signature_of
 from kernellab.source import Closure, closure_of_json
 from kernellab.source.validation import MalformedData, parse_json, require_type
 
@@ -79,16 +79,20 @@ def judge(
     if not file.is_file():
         raise UsageError(f"{value_text(str(candidate))} is no file; expected a candidate, such as softmax.py.")
     if file.stat().st_size > _MOST_FILE_BYTES:
-        raise UsageError(f"{file.name} has {file.stat().st_size:,} bytes; a candidate has at most {_MOST_FILE_BYTES:,}.")
+        raise UsageError(
+            f"{file.name} has {file.stat().st_size:,} bytes; a candidate has at most {_MOST_FILE_BYTES:,}."
+        )
     seed = secrets.randbits(48) if seed is None else seed
     launcher = CpuLauncher(timeout_s)
+    has_gpu = time and torch.cuda.is_available()
+    if not has_gpu:
+        specification = specification.without_timed()
     try:
         launcher.start()
-        verdict = _verdict_of(specification, file, seed, timeout_s, launcher)
-        if time and verdict.is_accepted and lab is not None and not lab.launches.is_offline():
-            from kernellab.judge.on_gpu import with_gpu_trials
-
-            verdict = with_gpu_trials(verdict, specification, file, seed, timeout_s, lab)
+        submission = submission_of(specification, file, timeout_s)
+        verdict = _verdict_of(specification, submission, file, seed, launcher)
+        if has_gpu and verdict.is_accepted:
+            verdict = _verdict_on_gpu(verdict, specification, submission, file, seed, lab)
     finally:
         launcher.close()
     verdict = replace(
@@ -104,10 +108,23 @@ def judge(
     return verdict if key is None else replace(verdict, signature=signature_of(verdict, key))
 
 
-def _verdict_of(
-    specification: Specification, file: Path, seed: int, timeout_s: float, launcher: CpuLauncher
+def _verdict_on_gpu(
+    verdict: Verdict, specification: Specification, submission: Submission, file: Path, seed: int, lab: Lab | None
 ) -> Verdict:
-    submission = submission_of(specification, file, timeout_s)
+    """Return the verdict after trials on the GPU, by a lab of its own if none is given."""
+    from kernellab.judge.on_gpu import with_gpu_trials
+
+    with ExitStack() as stack:
+        if lab is None:
+            from kernellab.lab import Lab
+
+            lab = stack.enter_context(Lab(store=":memory:"))
+        return with_gpu_trials(verdict, specification, submission.programs, submission.kernels, file.name, seed, lab)
+
+
+def _verdict_of(
+    specification: Specification, submission: Submission, file: Path, seed: int, launcher: CpuLauncher
+) -> Verdict:
     if submission.reasons:
         return Verdict(Decision.REFUSED, submission.reasons, (), isolation=submission.isolation)
     examiner = Examiner(specification, submission.programs, submission.kernels, launcher, file.name)
@@ -115,24 +132,6 @@ def _verdict_of(
     notes = (*verdict.notes, *launcher.notes, *_notes(specification))
     names = tuple(dict.fromkeys(closure.name for closure in submission.kernels))
     return replace(verdict, isolation=submission.isolation, kernels=names, notes=notes)
-
-
-def examine(examiner: Examiner, seed: int) -> Verdict:
-    """Ask all questions of an examiner; stop at the first answers against the candidate."""
-    trials: list[Trial] = []
-    reasons: list[Reason] = []
-    decision = Decision.ACCEPTED
-    for question in examiner.questions(seed):
-        answer = examiner.answer(question)
-        trials.append(answer.trial)
-        if answer.reason is not None and answer.decision is not None:
-            decision = decision if reasons else answer.decision
-            reasons.append(answer.reason)
-        if len(reasons) >= _REASONS_AT_MOST or decision is Decision.REFUSED:
-            break
-    unasked = [trial.words for trial in trials if trial.outcome == "not asked"]
-    notes = () if not unasked else (f"not asked, since the reference leaves its own bounds there: {'; '.join(unasked)}",)
-    return Verdict(decision, tuple(reasons), tuple(trials), notes=notes)
 
 
 def _notes(specification: Specification) -> list[str]:
@@ -223,7 +222,9 @@ def _text_reasons(kernels: Sequence[Closure], file: Path) -> list[Reason]:
     found = []
     for kernel in kernels:
         for problem in problems_of_closure(kernel):
-            found.append(Reason(problem.rule, f"{kernel.name}: {problem.detail}", problem.file or file.name, problem.line))
+            found.append(
+                Reason(problem.rule, f"{kernel.name}: {problem.detail}", problem.file or file.name, problem.line)
+            )
     return found
 
 
@@ -237,9 +238,7 @@ def _operation_reasons(program: CandidateProgram, specification: Specification, 
     return reasons
 
 
-def _input_reasons(
-    program: CandidateProgram, specification: Specification, file: Path, case: Case
-) -> list[Reason]:
+def _input_reasons(program: CandidateProgram, specification: Specification, file: Path, case: Case) -> list[Reason]:
     tensors = {name for name, value in specification.draw(case, 0).items() if isinstance(value, torch.Tensor)}
     unknown = [name for name, _ in program.inputs if name not in tensors]
     return [Reason("unknown_input", f"Its program takes {name!r}, which is no input.", file.name) for name in unknown]
@@ -252,12 +251,18 @@ def _data_reason(one: CandidateProgram, other: CandidateProgram, file: Path, cas
     for first, second in zip(one.steps, other.steps, strict=False):
         if first != second:
             line = first.line
-            subject = "A grid, constexpr or number of a launch" if first.kernel is not None else f"An argument of {first.operation}"
+            subject = (
+                "A grid, constexpr or number of a launch"
+                if first.kernel is not None
+                else f"An argument of {first.operation}"
+            )
             break
     else:
         if one.constants != other.constants:
             subject = "A tensor that the host made"
-    detail = f"{subject} differs between two inputs of one layout ({case.words}): it came from data, the time or chance."
+    detail = (
+        f"{subject} differs between two inputs of one layout ({case.words}): it came from data, the time or chance."
+    )
     return Reason("constant_from_data", detail, file.name, line)
 
 
@@ -278,10 +283,3 @@ def environment() -> tuple[tuple[str, str], ...]:
     for name in ("torch", "triton"):
         versions.append((name, metadata.version(name)))
     return (*versions, ("machine", platform.machine()))
-
-
-def geometric_mean(values: Sequence[float]) -> float:
-    """Return the geometric mean of positive numbers."""
-    return math.exp(sum(map(math.log, values)) / len(values))
-
-

@@ -50,7 +50,10 @@ def operation_problem(name: str, allow: str) -> tuple[str, str] | None:
             return None
     if allow == "torch":
         return None
-    return "torch_operation", f'torch\'s {short} computes or copies; allow = "triton" leaves allocation, views and launches'
+    return (
+        "torch_operation",
+        f'torch\'s {short} computes or copies; allow = "triton" leaves allocation, views and launches',
+    )
 
 
 def _is_view(operation: Any) -> bool:

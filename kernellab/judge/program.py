@@ -93,7 +93,6 @@ class CandidateProgram:
     constants: tuple[tuple[int, bytes], ...] = ()
 
 
-
 def encoded_program(
     tape: Tape,
     inputs: Sequence[str],

@@ -50,12 +50,15 @@ Launcher = Callable[[Closure, LaunchVariant, Mapping[str, Any]], None]
 
 @dataclass(slots=True)
 class Replay:
-    """One run of a program. ``device`` is where its memory lies, ``poison`` the byte that it is filled with."""
+    """One run of a program. ``device`` is where its memory lies, ``poison`` the byte that it is filled with, or None.
+
+    ``variant`` is the config that autotuned launches take.
+    """
 
     program: CandidateProgram
     kernels: Sequence[Closure]
     launch: Launcher
-    poison: int = POISONS[0]
+    poison: int | None = POISONS[0]
     device: str = "cpu"
     variant: int = 0
     _tensors: dict[int, torch.Tensor] = field(default_factory=dict)
@@ -104,7 +107,7 @@ class Replay:
         except (RuntimeError, TypeError, ValueError, IndexError) as exc:
             first = str(exc).splitlines()[0] if str(exc) else type(exc).__name__
             raise ReplayRefused(f"torch's {step.operation.split('.')[1]} fails: {first}", step.line) from exc
-        if step.operation in EMPTY:
+        if step.operation in EMPTY and self.poison is not None:
             fill_bytes(result, self.poison)
         return result
 
@@ -168,7 +171,9 @@ def fill_bytes(tensor: torch.Tensor, byte: int) -> None:
 
 def copies_of(inputs: Mapping[str, Any], device: str = "cpu") -> dict[str, Any]:
     """Return inputs with tensors copied, in their layouts, each in a storage of its own."""
-    return {name: copy_of(value, device) if isinstance(value, torch.Tensor) else value for name, value in inputs.items()}
+    return {
+        name: copy_of(value, device) if isinstance(value, torch.Tensor) else value for name, value in inputs.items()
+    }
 
 
 def copy_of(tensor: torch.Tensor, device: str = "cpu") -> torch.Tensor:
@@ -186,5 +191,3 @@ def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
         return False
     first, second = (t.detach().contiguous().reshape(-1).view(torch.uint8) if t.numel() else t for t in (one, other))
     return bool(torch.equal(first, second))
-
-

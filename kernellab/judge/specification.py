@@ -7,7 +7,7 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,10 +21,11 @@ _PLAIN = (bool, int, float, str, type(None))
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Sizes by name, and whether they are hidden from the authors of candidates."""
+    """Sizes by name. Hidden ones are unknown to the authors of candidates; timed ones are for a GPU alone."""
 
     sizes: tuple[tuple[str, Any], ...]
     is_hidden: bool
+    is_timed: bool = False
 
     @property
     def words(self) -> str:
@@ -54,6 +55,10 @@ class Specification:
     distributions: tuple[str, ...] | None = None
     min_speedup: float | None = None
 
+    def without_timed(self) -> Specification:
+        """Return the specification without the cases that are timed alone."""
+        return replace(self, cases=tuple(case for case in self.cases if not case.is_timed))
+
     def draw(self, case: Case, seed: int) -> dict[str, Any]:
         """Return inputs of a case by name, drawn with a seed; tensors lie on the CPU.
 
@@ -75,7 +80,9 @@ class Specification:
         for name, value in drawn.items():
             if isinstance(value, torch.Tensor):
                 if value.device.type != "cpu":
-                    raise UsageError(f"inputs() of {self.path.name} makes {name} on {value.device}; make it on the CPU.")
+                    raise UsageError(
+                        f"inputs() of {self.path.name} makes {name} on {value.device}; make it on the CPU."
+                    )
             elif not isinstance(value, _PLAIN):
                 kind = type(value).__name__
                 raise UsageError(
@@ -89,7 +96,7 @@ class Specification:
         Raises:
             UsageError: the reference raises, or its values are not those of the outputs.
         """
-        return self.named(self.reference(**_accepted(self.reference, inputs)))
+        return self.named(self.reference(**accepted_arguments(self.reference, inputs)))
 
     def named(self, result: Any) -> dict[str, Any]:
         """Return values of the reference by the names of the outputs: those of ``outputs``, else as ``solve`` has them.
@@ -113,7 +120,8 @@ class Specification:
         return dict(zip(self.outputs, values.values(), strict=True))
 
 
-def _accepted(function: Callable[..., Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
+def accepted_arguments(function: Callable[..., Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the inputs that a function takes by name."""
     if takes_any_name(function):
         return dict(inputs)
     parameters = inspect.signature(function).parameters
@@ -174,7 +182,7 @@ def _import(file: Path) -> ModuleType:
 
 def _cases(module: ModuleType, file: Path, given: Sequence[Mapping[str, Any]] | None) -> tuple[Case, ...]:
     declared = getattr(module, "sizes", {"shown": [{}]})
-    if not isinstance(declared, Mapping) or not set(declared) <= {"shown", "hidden"}:
+    if not isinstance(declared, Mapping) or not set(declared) <= {"shown", "hidden", "timed"}:
         raise UsageError(
             f'sizes of {file.name} is {value_text(declared)}; expected {{"shown": [{{...}}], "hidden": [{{...}}]}}.'
         )
@@ -182,15 +190,15 @@ def _cases(module: ModuleType, file: Path, given: Sequence[Mapping[str, Any]] | 
         declared = {"shown": list(given)}
     takes = required_names(module.inputs)[1:]
     cases: list[Case] = []
-    for kind in ("shown", "hidden"):
+    for kind in ("shown", "hidden", "timed"):
         for sizes in declared.get(kind, ()):
             if not isinstance(sizes, Mapping):
                 raise UsageError(f"A size of {file.name} is {value_text(sizes)}; expected a dict by name.")
             missing = [name for name in takes if name not in sizes]
             if missing:
                 raise UsageError(f"inputs() of {file.name} takes {missing[0]}, which the sizes {dict(sizes)} lack.")
-            cases.append(Case(tuple(sizes.items()), kind == "hidden"))
-    if not cases:
+            cases.append(Case(tuple(sizes.items()), kind == "hidden", kind == "timed"))
+    if all(case.is_timed for case in cases):
         raise UsageError(f"{file.name} names no sizes; give it some, or pass --sizes n=1024.")
     return tuple(cases)
 

@@ -1,0 +1,361 @@
+"""A candidate on a GPU: right there, too, and how fast.
+
+Each sample runs the program on fresh contents at fresh addresses, after the L2 was flushed and while the device is idle
+but for the flush; its outputs are compared. The candidate and the baseline are timed in turns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from kernellab.checking.comparison import ExpectedValue, compare_output
+from kernellab.errors import KernellabError, UsageError, first_line
+from kernellab.judge.correctness import Examiner, examine
+from kernellab.judge.cpu_launcher import FailedLaunch
+from kernellab.judge.distributions import is_floating
+from kernellab.judge.gpu_launcher import GpuLauncher
+from kernellab.judge.program import CandidateProgram
+from kernellab.judge.replay import Replay, copies_of, fill_bytes, same_bits
+from kernellab.judge.specification import Case, Specification, accepted_arguments
+from kernellab.judge.verdict import Decision, Reason, Timing, Verdict
+from kernellab.source import Closure
+from kernellab.target import device_name
+from kernellab.timing.stopwatch import Stopwatch, Turn, device_state, gpu_stopwatch, interval, ratio_interval
+
+if TYPE_CHECKING:
+    from kernellab.lab import Lab
+
+ROUNDS = 100
+_FIRST_ROUNDS = 5
+_CONFIDENCE = 0.95
+_CONTENTS = 4  # sets of inputs of different contents, taken in turn
+_HELD = 3  # sets that stay allocated, so that their addresses do not come back
+_LAUNCH_BOUND_US = 5.0
+_BEYOND_ROOF = 0.9
+_CLOCK_CHANGE = 0.05
+_SAMPLED_ELEMENTS = 24
+_LEFT_OVER = 0x7B
+
+
+@dataclass(slots=True)
+class TimedProgram:
+    """Runs of a program for the stopwatch: ``before`` makes fresh inputs, ``launch`` runs, ``after`` compares."""
+
+    run: Callable[[Mapping[str, Any]], list[torch.Tensor]]
+    contents: Sequence[Mapping[str, Any]]
+    expected: Sequence[Sequence[torch.Tensor]]
+    tolerances: Sequence[Sequence[torch.Tensor]]
+    allocations: Sequence[tuple[int, ...]] = ()
+    wrong: list[torch.Tensor] = field(default_factory=list)
+    _number: int = 0
+    _given: Mapping[str, Any] = field(default_factory=dict)
+    _outputs: list[torch.Tensor] = field(default_factory=list)
+    _held: list[Any] = field(default_factory=list)
+
+    def turn(self) -> Turn:
+        """Return the program as a turn of a stopwatch."""
+        return Turn(self._launch, self._before, self._after)
+
+    def _before(self) -> None:
+        self._held = [*self._held, (self._given, self._outputs)][-_HELD:]
+        self._number += 1
+        self._given = copies_of(self.contents[self._number % len(self.contents)], "cuda")
+        for size in [torch.empty(shape, dtype=torch.uint8, device="cuda") for shape in self.allocations]:
+            fill_bytes(size, _LEFT_OVER)
+
+    def _launch(self) -> None:
+        self._outputs = self.run(self._given)
+
+    def _after(self) -> None:
+        number = self._number % len(self.contents)
+        for got, want, tolerance in zip(self._outputs, self.expected[number], self.tolerances[number], strict=True):
+            if got.numel():
+                self.wrong.append(_is_beyond(got, want, tolerance))
+
+    def has_wrong(self) -> bool:
+        """Whether an output of a timed run was wrong."""
+        return any(bool(flag) for flag in self.wrong)
+
+
+def _is_beyond(got: torch.Tensor, want: torch.Tensor, tolerance: torch.Tensor) -> torch.Tensor:
+    """Return whether an element is further away than its tolerance, as a tensor on the GPU."""
+    if not got.is_floating_point():
+        return (got != want).any()
+    is_near = (got.double() - want.double()).abs() <= tolerance
+    return ~(is_near | (got == want) | (got.isnan() & want.isnan())).all()
+
+
+def with_gpu_trials(
+    verdict: Verdict,
+    specification: Specification,
+    programs: Mapping[int, CandidateProgram],
+    kernels: Sequence[Closure],
+    file: str,
+    seed: int,
+    lab: Lab,
+) -> Verdict:
+    """Return the verdict of an accepted candidate after trials and timing on the current GPU."""
+    name = device_name(torch.cuda.current_device())
+    launcher = GpuLauncher(lab)
+    examiner = Examiner(specification, programs, kernels, launcher, file, "cuda", name)
+    there = examine(examiner, seed + 7)
+    verdict = replace(verdict, trials=(*verdict.trials, *there.trials), notes=(*verdict.notes, *there.notes))
+    if there.reasons:
+        return replace(verdict, decision=there.decision, reasons=there.reasons)
+    launcher.is_checked = False
+    timings, reasons, notes = [], [], []
+    for number, case in timed_cases(specification):
+        clock = _CaseClock(specification, case, programs[number], kernels, launcher, file, seed, lab)
+        try:
+            timing, reason = clock.timing()
+        except FailedLaunch as exc:
+            reasons.append(Reason("launch_fails", exc.message, file, exc.line))
+            continue
+        notes += clock.notes
+        timings.append(timing)
+        reasons += [] if reason is None else [reason]
+    verdict = replace(verdict, timings=tuple(timings), notes=(*verdict.notes, *dict.fromkeys(notes)))
+    verdict = replace(verdict, **_speedups(timings))
+    if reasons:
+        return replace(verdict, decision=Decision.WRONG, reasons=tuple(reasons))
+    return _with_speed_demand(verdict, specification, file)
+
+
+def timed_cases(specification: Specification) -> list[tuple[int, Case]]:
+    """Return the cases to time, with their numbers: those meant for it, else the largest shown one."""
+    numbered = list(enumerate(specification.cases))
+    timed = [(number, case) for number, case in numbered if case.is_timed]
+    if timed:
+        return timed
+    shown = [(number, case) for number, case in numbered if not case.is_hidden]
+
+    def elements(case: Case) -> int:
+        values = specification.draw(case, 0).values()
+        return sum(value.numel() for value in values if isinstance(value, torch.Tensor))
+
+    return sorted(shown, key=lambda pair: elements(pair[1]))[-1:]
+
+
+def _speedups(timings: Sequence[Timing]) -> dict[str, float | None]:
+    compared = [timing for timing in timings if timing.speedup]
+    if not compared:
+        return {}
+    return {
+        name: _geometric_mean([getattr(t, name) for t in compared])
+        for name in ("speedup", "speedup_low", "speedup_high")
+    }
+
+
+def _geometric_mean(values: Sequence[float]) -> float:
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
+def _with_speed_demand(verdict: Verdict, specification: Specification, file: str) -> Verdict:
+    """Return the verdict after the least speedup that the specification asks for, if it does."""
+    wanted, high = specification.min_speedup, verdict.speedup_high
+    if wanted is None or high is None or verdict.speedup is None or high >= wanted:
+        return verdict
+    detail = (
+        f"It is {verdict.speedup:.3f} times as fast as the baseline ({verdict.speedup_low:.3f} to {high:.3f}); asked is "
+        f"{wanted:g} times."
+    )
+    return replace(verdict, decision=Decision.SLOW, reasons=(Reason("speedup", detail, file),))
+
+
+@dataclass(slots=True)
+class _CaseClock:
+    """Times one case of a candidate, and the baseline in turns with it."""
+
+    specification: Specification
+    case: Case
+    program: CandidateProgram
+    kernels: Sequence[Closure]
+    launcher: GpuLauncher
+    file: str
+    seed: int
+    lab: Lab
+    notes: list[str] = field(default_factory=list)
+
+    def timing(self) -> tuple[Timing, Reason | None]:
+        """Return the times of the case, and the reason against them if there is one.
+
+        Raises:
+            FailedLaunch: a launch fails.
+        """
+        watch = gpu_stopwatch()
+        contents = [self._contents(number) for number in range(_CONTENTS)]
+        variant = self._fastest_variant(watch, contents)
+        candidate = self._timed(contents, variant)
+        turns = [candidate.turn()]
+        baseline = self._baseline(contents)
+        if baseline is not None:
+            turns.append(baseline.turn())
+        before = device_state()
+        samples = watch.turns(turns, ROUNDS)
+        torch.cuda.synchronize()
+        self._note_clocks(before.clock_mhz, device_state().clock_mhz)
+        if watch.late:
+            self.notes.append(f"{self.case.words}: {watch.late} samples include waiting for the host")
+        return self._result(samples), self._reason(candidate, samples[0])
+
+    def _contents(self, number: int) -> dict[str, Any]:
+        return copies_of(self.specification.draw(self.case, self.seed + 31 * number + 11), "cuda")
+
+    def _replay(self, variant: int, poison: int | None) -> Callable[[Mapping[str, Any]], list[torch.Tensor]]:
+        def run(given: Mapping[str, Any]) -> list[torch.Tensor]:
+            return Replay(self.program, self.kernels, self.launcher, poison, "cuda", variant).run(given)
+
+        return run
+
+    def _timed(self, contents: Sequence[Mapping[str, Any]], variant: int) -> TimedProgram:
+        """Return the candidate for the stopwatch; what it must return is what it returned when it was checked."""
+        checked = self._replay(variant, 0xFF)
+        expected = [[output.clone() for output in checked(copies_of(given, "cuda"))] for given in contents]
+        tolerances = [[_tolerance(output) for output in outputs] for outputs in expected]
+        values = self.program.values
+        made = {index for step in self.program.steps for index in step.results if index >= 0}
+        shapes = [(math.prod(values[i].shape) * getattr(torch, values[i].dtype).itemsize,) for i in sorted(made)]
+        return TimedProgram(self._replay(variant, None), contents, expected, tolerances, shapes)
+
+    def _fastest_variant(self, watch: Stopwatch, contents: Sequence[Mapping[str, Any]]) -> int:
+        """Return the config of autotuned launches that is fastest here, among those that give the same outputs."""
+        count = max((len(step.variants) for step in self.program.steps), default=1)
+        if count <= 1:
+            return 0
+        times: dict[int, float] = {}
+        first: list[torch.Tensor] | None = None
+        for variant in range(count):
+            try:
+                outputs = [o.clone() for o in self._replay(variant, 0xFF)(copies_of(contents[0], "cuda"))]
+                first = first or outputs
+                if not _agree(first, outputs):
+                    self.notes.append(f"config {variant} gives other outputs and was left out")
+                    continue
+                given = copies_of(contents[0], "cuda")
+                run = self._replay(variant, None)
+                turn = Turn(lambda run=run, given=given: run(given))  # type: ignore[misc]
+                times[variant] = min(watch.turns([turn], _FIRST_ROUNDS)[0])
+            except (KernellabError, RuntimeError):
+                continue
+        if not times:
+            raise FailedLaunch("No config of its autotuned kernels runs on this GPU.")
+        return min(times, key=times.__getitem__)
+
+    def _baseline(self, contents: Sequence[Mapping[str, Any]]) -> TimedProgram | None:
+        function = self.specification.baseline
+        if function is None:
+            return None
+
+        def run(given: Mapping[str, Any]) -> list[torch.Tensor]:
+            result = function(**accepted_arguments(function, given))
+            values = (
+                result.values()
+                if isinstance(result, Mapping)
+                else result
+                if isinstance(result, tuple | list)
+                else (result,)
+            )
+            return [value for value in values if isinstance(value, torch.Tensor)]
+
+        try:
+            expected = [[output.clone() for output in run(copies_of(given, "cuda"))] for given in contents]
+        except Exception as exc:
+            path = self.specification.path.name
+            raise UsageError(f"baseline() of {path} raised {type(exc).__name__}: {first_line(exc)}") from exc
+        return TimedProgram(run, contents, expected, [[_tolerance(o) for o in outputs] for outputs in expected])
+
+    def _result(self, samples: Sequence[Sequence[float]]) -> Timing:
+        own = interval(samples[0], confidence=_CONFIDENCE)
+        speedup = ratio_interval(samples[1], samples[0], confidence=_CONFIDENCE) if len(samples) > 1 else None
+        baseline = interval(samples[1], confidence=_CONFIDENCE) if len(samples) > 1 else None
+        return Timing(
+            sizes=self.case.sizes,
+            time_us=own.median * 1e3,
+            low_us=own.low * 1e3,
+            high_us=own.high * 1e3,
+            baseline_us=None if baseline is None else baseline.median * 1e3,
+            speedup=None if speedup is None else speedup.median,
+            speedup_low=None if speedup is None else speedup.low,
+            speedup_high=None if speedup is None else speedup.high,
+            roofline_us=self._roofline_us(),
+            is_launch_bound=own.median * 1e3 < _LAUNCH_BOUND_US,
+            samples=len(samples[0]),
+        )
+
+    def _reason(self, candidate: TimedProgram, samples: Sequence[float]) -> Reason | None:
+        if candidate.has_wrong():
+            detail = "An output of a timed run differs from what the same inputs gave before."
+            return Reason("timed_outputs", detail, self.file, trial=self.case.words)
+        roof = self._roofline_us()
+        time_us = interval(samples, confidence=_CONFIDENCE).high * 1e3
+        if time_us < _BEYOND_ROOF * roof:
+            detail = f"It takes {time_us:.2f} us, and reading and writing what it must takes {roof:.2f} us."
+            return Reason("faster_than_memory", detail, self.file, trial=self.case.words)
+        return None
+
+    def _roofline_us(self) -> float:
+        """Return the time of reading what must be read, at the device's bandwidth; outputs may stay in the L2.
+
+        What must be read of an input is the share of its sampled elements that the reference depends on.
+        """
+        drawn = self.specification.draw(self.case, self.seed)
+        used = {name for name, _ in self.program.inputs}
+        shares = needed_shares(self.specification, self.seed)
+        needed = sum(
+            value.numel() * value.element_size() * shares.get(name, 0.0)
+            for name, value in drawn.items()
+            if isinstance(value, torch.Tensor) and name in used
+        )
+        return float(needed / self.lab.ceilings().memory_gbps / 1e3)
+
+    def _note_clocks(self, before: int | None, after: int | None) -> None:
+        if before and after and abs(after - before) > _CLOCK_CHANGE * before:
+            self.notes.append(f"{self.case.words}: the clock of the GPU went from {before} to {after} MHz")
+
+
+def needed_shares(specification: Specification, seed: int) -> dict[str, float]:
+    """Return the share of sampled elements of each floating-point input that changes what the reference returns.
+
+    The smallest shown case with elements is asked; an element is changed by its own size and one more.
+    """
+    shown = [case for case in specification.cases if not case.is_hidden and not case.is_timed]
+    drawn = [specification.draw(case, seed) for case in shown]
+    counts = [sum(v.numel() for v in inputs.values() if isinstance(v, torch.Tensor)) for inputs in drawn]
+    chosen = [inputs for _, inputs in sorted(zip(counts, drawn, strict=True), key=lambda pair: pair[0]) if _ > 1]
+    if not chosen:
+        return {}
+    inputs = chosen[0]
+    generator = torch.Generator().manual_seed(seed)
+    before = specification.expected(copies_of(inputs))
+    shares = {}
+    for name, value in inputs.items():
+        if not is_floating(value):
+            continue
+        places = torch.randint(value.numel(), (_SAMPLED_ELEMENTS,), generator=generator).tolist()
+        changed = 0
+        for place in places:
+            given = copies_of(inputs)
+            index = tuple(int(i) for i in torch.unravel_index(torch.tensor(place), value.shape))
+            given[name][index] = given[name][index] * 2 + 1
+            after = specification.expected(given)
+            changed += any(not same_bits(before[key], after[key]) for key in before)
+        shares[name] = changed / len(places)
+    return shares
+
+
+def _tolerance(output: torch.Tensor) -> torch.Tensor:
+    """Return how far a repeated run may be from an output: some roundings of its largest elements."""
+    if not output.is_floating_point():
+        return torch.zeros((), device=output.device)
+    largest = output.double().abs().nan_to_num(0, 0, 0)
+    top = largest.max() if output.numel() else torch.zeros((), device=output.device, dtype=torch.float64)
+    return largest * 8 * torch.finfo(output.dtype).eps + top * 4 * torch.finfo(output.dtype).eps
+
+
+def _agree(first: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> bool:
+    return all(compare_output("", "", got, ExpectedValue(want)).equal for got, want in zip(other, first, strict=True))
