@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,15 +30,6 @@ class LaunchCall:
     others: tuple[LaunchCall, ...] = ()
 
 
-@dataclass(slots=True)
-class _State:
-    """The launches of the other configs, while these are collected; None where a launch is recorded."""
-
-    collected: list[LaunchCall] | None = None
-    others: tuple[LaunchCall, ...] = ()
-    arguments: dict[str, Any] = field(default_factory=dict)
-
-
 @contextmanager
 def record_launches(record: Callable[[LaunchCall], None]) -> Iterator[None]:
     """Pass each launch inside a with statement to ``record``, in place of compiling and launching.
@@ -47,49 +38,67 @@ def record_launches(record: Callable[[LaunchCall], None]) -> Iterator[None]:
     first config that its pruning functions keep; the launches of the others are in ``others``, unless a hook of the
     user prepares them.
     """
-    state = _State()
     before = JITFunction.run, Autotuner.run
-
-    def run(self: Any, *args: Any, grid: Any = None, warmup: bool = False, **meta: Any) -> Any:
-        for hook in self.pre_run_hooks:
-            hook(*args, **meta)
-        if not warmup:
-            call = _call_of(self, args, meta, grid)
-            if state.collected is not None:
-                state.collected.append(call)
-            else:
-                others, state.others = state.others, ()
-                record(LaunchCall(call.kernel, call.arguments, call.options, call.grid, others))
-        return _compiled_stand_in(self.__name__)
-
-    def run_first_config(self: Any, *args: Any, **meta: Any) -> Any:
-        self.nargs = dict(zip(self.arg_names, args, strict=False))
-        configs = list(self.prune_configs(meta)) if len(self.configs) > 1 else self.configs
-        if not configs:
-            raise LaunchError(f"The pruning functions of {self.base_fn.__name__} keep no config.")
-        config = configs[0]
-        self.best_config = config
-        if not _has_hooks(self):
-            state.collected = []
-            try:
-                for other in configs[1:]:
-                    self.fn.run(*args, **meta, **other.all_kwargs())
-            finally:
-                state.others, state.collected = tuple(state.collected), None
-        for name in self.reset_to_zero:
-            self.nargs.get(name, meta.get(name)).zero_()
-        if config.pre_hook is not None:
-            config.pre_hook({**self.nargs, **meta, **config.all_kwargs()})
-        try:
-            return self.fn.run(*args, **meta, **config.all_kwargs())
-        finally:
-            self.nargs = None
-
-    JITFunction.run, Autotuner.run = run, run_first_config
+    launches = _Launches(record)
+    JITFunction.run = lambda kernel, /, *args, **meta: launches.run(kernel, args, meta)
+    Autotuner.run = lambda tuner, /, *args, **meta: launches.run_first_config(tuner, args, meta)
     try:
         yield
     finally:
         JITFunction.run, Autotuner.run = before
+
+
+@dataclass(slots=True)
+class _Launches:
+    """Takes the launches of jit functions and of autotuners.
+
+    ``collected`` are the launches of the other configs while these are collected, None where a launch is recorded;
+    ``others`` are those of the launch that comes next.
+    """
+
+    record: Callable[[LaunchCall], None]
+    collected: list[LaunchCall] | None = None
+    others: tuple[LaunchCall, ...] = ()
+
+    def run(self, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any]) -> Any:
+        """Take the place of `JITFunction.run`."""
+        grid, is_warmup = meta.pop("grid", None), meta.pop("warmup", False)
+        for hook in kernel.pre_run_hooks:
+            hook(*args, **meta)
+        if not is_warmup:
+            call = _call_of(kernel, args, meta, grid)
+            if self.collected is not None:
+                self.collected.append(call)
+            else:
+                others, self.others = self.others, ()
+                self.record(replace(call, others=others))
+        return _compiled_stand_in(kernel.__name__)
+
+    def run_first_config(self, tuner: Any, args: tuple[Any, ...], meta: dict[str, Any]) -> Any:
+        """Take the place of `Autotuner.run`."""
+        tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
+        configs = list(tuner.prune_configs(meta)) if len(tuner.configs) > 1 else tuner.configs
+        if not configs:
+            raise LaunchError(f"The pruning functions of {tuner.base_fn.__name__} keep no config.")
+        tuner.best_config = config = configs[0]
+        if not _has_hooks(tuner):
+            self._collect(tuner, args, meta, configs[1:])
+        for name in tuner.reset_to_zero:
+            tuner.nargs.get(name, meta.get(name)).zero_()
+        if config.pre_hook is not None:
+            config.pre_hook({**tuner.nargs, **meta, **config.all_kwargs()})
+        try:
+            return tuner.fn.run(*args, **meta, **config.all_kwargs())
+        finally:
+            tuner.nargs = None
+
+    def _collect(self, tuner: Any, args: tuple[Any, ...], meta: dict[str, Any], configs: Sequence[Any]) -> None:
+        self.collected = []
+        try:
+            for config in configs:
+                tuner.fn.run(*args, **meta, **config.all_kwargs())
+        finally:
+            self.others, self.collected = tuple(self.collected), None
 
 
 def _call_of(kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], grid: Any) -> LaunchCall:

@@ -151,7 +151,8 @@ def record_program(solve: Callable[..., Any], inputs: Mapping[str, Any], outputs
     def record(call: LaunchCall) -> None:
         arguments = {name: getattr(value, "value", value) for name, value in call.arguments.items()}
         grid = evaluated_grid(call.kernel, call.grid, {**arguments, **call.options})
-        recorder.record_launch(_Launch(call.kernel, arguments, call.options, grid, call.others))
+        launched: Any = _Launch(call.kernel, arguments, call.options, grid, call.others)
+        recorder.record_launch(launched)
 
     with ExitStack() as stack:
         stack.enter_context(torch.no_grad())
@@ -192,8 +193,8 @@ def _outside_memory_text(recorder: OperationRecorder, index: int) -> str:
     places = (step.place for step in recorder.recording.steps if index in step.operands)
     where = next(places, "") or "solve"
     return (
-        f"{where} uses a tensor from outside of the call, kept at import or from an earlier call; make it in solve from "
-        "the inputs."
+        f"{where} uses a tensor from outside of the call, kept at import or from an earlier call; make it in solve "
+        "from the inputs."
     )
 
 
@@ -277,7 +278,7 @@ def _import_candidate(path: Path) -> ModuleType:
 
 
 def _solve_of(module: ModuleType) -> Callable[..., Any]:
-    solve = getattr(module, "solve", None)
+    solve: Callable[..., Any] | None = getattr(module, "solve", None)
     if not callable(solve):
         raise UsageError("The candidate defines no function solve(**inputs).")
     return solve
@@ -285,7 +286,7 @@ def _solve_of(module: ModuleType) -> Callable[..., Any]:
 
 def _pretend_to_have_a_gpu() -> None:
     """Answer questions about the GPU as an H100 would: kernels that fill a device ask for its multiprocessors."""
-    properties = SimpleNamespace(
+    properties: Any = SimpleNamespace(
         name="NVIDIA H100",
         major=9,
         minor=0,

@@ -20,7 +20,6 @@ from kernellab.judge.specification import Case, Specification
 from kernellab.judge.verdict import Decision, Reason, Trial, Verdict
 from kernellab.source import Closure
 
-
 _SOME = 64  # elements
 _REASONS_AT_MOST = 5
 
@@ -116,7 +115,7 @@ class Examiner:
         return tuple(name for name in names if name != NONFINITE or self.specification.has_nonfinite)
 
     def _cheapest(self) -> list[int]:
-        """Return the numbers of up to two cases, the smallest shown and the smallest hidden one that have some elements.
+        """Return the numbers of up to two cases: the smallest shown and the smallest hidden one with some elements.
 
         One with a few elements says little: it is taken where there is no other.
         """
@@ -148,32 +147,31 @@ class Examiner:
         The reference is computed after the candidate has run, in other memory.
         """
         runs = []
-        for pattern in range(question.patterns):
-            given = copies_of(inputs, self.device)
-            for name in self._filled_outputs(question, inputs):
-                fill_output(given[name], POISONS[pattern])
-            try:
-                outputs = self._run(question, given, POISONS[pattern])
-            except (UnsafeLaunch, FailedLaunch, ReplayRefused) as exc:
-                return self._failure(question, exc)
-            changed = self._changed_input(question, inputs, given)
-            if changed is not None:
-                return changed
-            runs.append([output.cpu() for output in outputs])
+        for poison in POISONS[: question.patterns]:
+            outputs, problem = self._run(question, inputs, poison)
+            if problem is not None:
+                return problem
+            runs.append(outputs)
         native = self._native(inputs)
-        expected = self._expected(inputs)
         names = list(native)
         if problem := self._shape_problem(question, names, native, runs[0]):
             return problem
+        expected = self._expected(inputs)
         for number, outputs in enumerate(runs):
             for name, output in zip(names, outputs, strict=True):
                 check = compare_output("the reference", name, output, expected[name])
+                if not check.equal and not self._is_reachable(native, expected):
+                    return "the reference itself leaves its bounds on such inputs"
                 if not check.equal:
-                    if not self._is_reachable(native, expected):
-                        return "the reference itself leaves its bounds on such inputs"
                     return Decision.WRONG, self._value_reason(question, name, check, number)
-        for name, first, second in zip(names, runs[0], runs[-1], strict=True):
-            if len(runs) > 1 and self.device == "cpu" and not same_bits(first, second):
+        return self._left_over_problem(question, names, runs) if self.device == "cpu" else None
+
+    def _left_over_problem(
+        self, question: Question, names: Sequence[str], runs: Sequence[Sequence[torch.Tensor]]
+    ) -> tuple[Decision, Reason] | None:
+        """Return the reason against outputs that follow from what memory held before the run."""
+        for name, first, last in zip(names, runs[0], runs[-1], strict=True):
+            if not same_bits(first, last):
                 detail = f"{name} depends on what its memory held before: two runs on the same inputs differ in bits."
                 return Decision.WRONG, Reason("memory_left_over", detail, self.file, trial=_words(question))
         return None
@@ -192,10 +190,19 @@ class Examiner:
             self._filled[question.number] = tuple(names) if are_same else ()
         return self._filled[question.number]
 
-    def _run(self, question: Question, given: Mapping[str, Any], poison: int) -> list[torch.Tensor]:
-        program = self.programs[question.number]
-        replay = Replay(program, self.kernels, self.launch, poison, self.device, self.variant)
-        return replay.run(given)
+    def _run(
+        self, question: Question, inputs: Mapping[str, Any], poison: int
+    ) -> tuple[list[torch.Tensor], tuple[Decision, Reason] | None]:
+        """Run the program on copies of inputs; return its outputs on the CPU, or the reason against the run."""
+        given = copies_of(inputs, self.device)
+        for name in self._filled_outputs(question, inputs):
+            fill_output(given[name], poison)
+        replay = Replay(self.programs[question.number], self.kernels, self.launch, poison, self.device, self.variant)
+        try:
+            outputs = [output.cpu() for output in replay.run(given)]
+        except (UnsafeLaunch, FailedLaunch, ReplayRefused) as exc:
+            return [], self._failure(question, exc)
+        return outputs, self._changed_input(question, inputs, given)
 
     def _failure(self, question: Question, exc: KernellabError) -> tuple[Decision, Reason]:
         line = getattr(exc, "line", None)
@@ -226,7 +233,7 @@ class Examiner:
             raise UsageError(f"reference() of {path} raised {type(exc).__name__}: {first_line(exc)}") from exc
 
     def _expected(self, inputs: Mapping[str, Any]) -> dict[str, ExpectedValue]:
-        values = bounded_values(lambda arguments: self.specification.expected(arguments), {**inputs})
+        values = bounded_values(self.specification.expected, inputs)
         return {
             name: value if isinstance(value, ExpectedValue) else ExpectedValue(torch.as_tensor(value))
             for name, value in values.items()

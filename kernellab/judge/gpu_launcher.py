@@ -1,4 +1,4 @@
-"""Launches of a candidate's kernels on a GPU, through a lab: compiled from their checked text, tried between redzones."""
+"""Launches of a candidate's kernels on a GPU, by a lab: compiled from their checked text, tried between redzones."""
 
 from __future__ import annotations
 

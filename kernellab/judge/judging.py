@@ -172,7 +172,7 @@ def _described_inputs(inputs: Mapping[str, Any]) -> list[dict[str, Any]]:
     described = []
     for name, value in inputs.items():
         if isinstance(value, torch.Tensor):
-            layout = {
+            layout: dict[str, Any] = {
                 "dtype": str(value.dtype).removeprefix("torch."),
                 "shape": list(value.shape),
                 "stride": list(value.stride()),

@@ -120,7 +120,7 @@ def with_gpu_trials(
         timings.append(timing)
         reasons += [] if reason is None else [reason]
     verdict = replace(verdict, timings=tuple(timings), notes=(*verdict.notes, *dict.fromkeys(notes)))
-    verdict = replace(verdict, **_speedups(timings))
+    verdict = _with_speedup(verdict)
     if reasons:
         return replace(verdict, decision=Decision.WRONG, reasons=tuple(reasons))
     return _with_speed_demand(verdict, specification, file)
@@ -141,14 +141,17 @@ def timed_cases(specification: Specification) -> list[tuple[int, Case]]:
     return sorted(shown, key=lambda pair: elements(pair[1]))[-1:]
 
 
-def _speedups(timings: Sequence[Timing]) -> dict[str, float | None]:
-    compared = [timing for timing in timings if timing.speedup]
-    if not compared:
-        return {}
-    return {
-        name: _geometric_mean([getattr(t, name) for t in compared])
-        for name in ("speedup", "speedup_low", "speedup_high")
-    }
+def _with_speedup(verdict: Verdict) -> Verdict:
+    """Return the verdict with the geometric means of its speedups, if a baseline was timed."""
+    timings = [timing for timing in verdict.timings if timing.speedup]
+    if not timings:
+        return verdict
+    return replace(
+        verdict,
+        speedup=_geometric_mean([timing.speedup or 1.0 for timing in timings]),
+        speedup_low=_geometric_mean([timing.speedup_low or 1.0 for timing in timings]),
+        speedup_high=_geometric_mean([timing.speedup_high or 1.0 for timing in timings]),
+    )
 
 
 def _geometric_mean(values: Sequence[float]) -> float:
@@ -161,8 +164,8 @@ def _with_speed_demand(verdict: Verdict, specification: Specification, file: str
     if wanted is None or high is None or verdict.speedup is None or high >= wanted:
         return verdict
     detail = (
-        f"It is {verdict.speedup:.3f} times as fast as the baseline ({verdict.speedup_low:.3f} to {high:.3f}); asked is "
-        f"{wanted:g} times."
+        f"It is {verdict.speedup:.3f} times as fast as the baseline ({verdict.speedup_low:.3f} to {high:.3f}); "
+        f"{wanted:g} times are asked."
     )
     return replace(verdict, decision=Decision.SLOW, reasons=(Reason("speedup", detail, file),))
 

@@ -99,7 +99,10 @@ def encoded_program(
     kernel_number: Callable[[Any], int],
     others: Mapping[int, Sequence[Mapping[str, Any]]],
 ) -> dict[str, Any]:
-    """Return a recorded program as JSON; ``inputs`` are the names of its inputs. ``others`` has the variants of other configs, by the id of a launch's use."""
+    """Return a recorded program as JSON; ``inputs`` are the names of its inputs.
+
+    ``others`` has the variants of other configs, by the id of a launch's use.
+    """
     steps = []
     for step in tape.steps:
         encoded: dict[str, Any] = {
@@ -158,14 +161,8 @@ def _encoded(value: Any) -> Any:
             return {"ref": index}
         case TapeDescriptor(Ref(index), shape, strides, block_shape, padding):
             return {"descriptor": [index, list(shape), list(strides), list(block_shape), str(padding)]}
-        case torch.dtype():
-            return {"torch": ["dtype", str(value).removeprefix("torch.")]}
-        case torch.device():
-            return {"torch": ["device", str(value)]}
-        case torch.layout():
-            return {"torch": ["layout", str(value).removeprefix("torch.")]}
-        case torch.memory_format():
-            return {"torch": ["memory_format", str(value).removeprefix("torch.")]}
+        case torch.dtype() | torch.device() | torch.layout() | torch.memory_format():
+            return {"torch": [type(value).__name__, str(value).removeprefix("torch.")]}
         case float():
             return {"float": value.hex()}
         case tuple():
@@ -300,8 +297,8 @@ def _decoded(value: Any, values: int, depth: int = 0) -> Any:
         case "descriptor":
             base, shape, strides, block_shape, padding = content
             require(padding in ("zero", "nan"), "a descriptor's padding", padding, "zero or nan")
-            layout = (_numbers(part, "a descriptor") for part in (shape, strides, block_shape))
-            return TapeDescriptor(Ref(_index(base, values)), *layout, padding)
+            extents, steps, block = (_numbers(part, "a descriptor") for part in (shape, strides, block_shape))
+            return TapeDescriptor(Ref(_index(base, values)), extents, steps, block, padding)
         case "unknown":
             raise MalformedData(f"a step takes a {content}, which is no argument of a program")
         case _:
