@@ -31,7 +31,7 @@ from kernellab.judge.sandbox import SandboxResult, run_confined
 from kernellab.judge.specification import Case, Specification, read_specification
 from kernellab.judge.verdict import Decision, Reason, Verdict, signature_of
 from kernellab.source import Closure, closure_of_json
-from kernellab.source.validation import MalformedData, parse_json, require_type
+from kernellab.source.validation import MalformedData, parse_json, reading, require_type
 
 if TYPE_CHECKING:
     from kernellab.lab import Lab
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 _TARGET = "cuda:90"
 _PROCESS = "kernellab.judge.candidate_process"
 _REASONS_AT_MOST = 5
+_LIMITS = 4  # all trials together, in time limits of a launch
 _MOST_FILE_BYTES = 4 << 20
 
 
@@ -128,6 +129,7 @@ def _verdict_of(
     if submission.reasons:
         return Verdict(Decision.REFUSED, submission.reasons, (), isolation=submission.isolation)
     examiner = Examiner(specification, submission.programs, submission.kernels, launcher, file.name)
+    examiner.limit_s = _LIMITS * launcher.timeout_s
     verdict = examine(examiner, seed)
     notes = (*verdict.notes, *launcher.notes, *_notes(specification))
     names = tuple(dict.fromkeys(closure.name for closure in submission.kernels))
@@ -154,7 +156,8 @@ def submission_of(specification: Specification, file: Path, timeout_s: float) ->
     if result.data is None:
         return Submission(reasons=(_process_reason(result, file),), isolation=result.isolation)
     try:
-        submission = _read(result.data, specification, file)
+        with reading("its answer"):
+            submission = _read(result.data, specification, file)
     except MalformedData as exc:
         reason = Reason("malformed", f"What its process handed over is no program: {exc}.", file.name)
         submission = Submission(reasons=(reason,))

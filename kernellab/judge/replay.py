@@ -14,7 +14,7 @@ import torch
 
 from kernellab.capture.node_functions import layout_copy
 from kernellab.capture.plan import EMPTY
-from kernellab.capture.tape import COPY, LAUNCH, WINDOW, Ref, TapeDescriptor, map_nested
+from kernellab.capture.tape import COPY, LAUNCH, WINDOW, Ref, TapeDescriptor, map_nested, members_of
 from kernellab.errors import KernellabError
 from kernellab.judge.operations import operation_named
 from kernellab.judge.program import CandidateProgram, LaunchVariant, ProgramStep, ProgramValue, TorchName
@@ -52,7 +52,7 @@ Launcher = Callable[[Closure, LaunchVariant, Mapping[str, Any]], None]
 class Replay:
     """One run of a program. ``device`` is where its memory lies, ``poison`` the byte that it is filled with, or None.
 
-    ``variant`` is the config that autotuned launches take.
+    ``variant`` is the config that autotuned launches take, ``most_bytes`` how much memory one step may make.
     """
 
     program: CandidateProgram
@@ -61,6 +61,7 @@ class Replay:
     poison: int | None = POISONS[0]
     device: str = "cpu"
     variant: int = 0
+    most_bytes: int = 4 << 30
     _tensors: dict[int, torch.Tensor] = field(default_factory=dict)
 
     def run(self, inputs: Mapping[str, Any]) -> list[torch.Tensor]:
@@ -103,6 +104,7 @@ class Replay:
         if operation is None:
             raise ReplayRefused(f"{step.operation} is no operation that a judge runs.", step.line)
         try:
+            self._require_room(step, operation, args, kwargs)
             result = operation(*args, **kwargs)
         except (RuntimeError, TypeError, ValueError, IndexError) as exc:
             first = str(exc).splitlines()[0] if str(exc) else type(exc).__name__
@@ -110,6 +112,22 @@ class Replay:
         if step.operation in EMPTY and self.poison is not None:
             fill_bytes(result, self.poison)
         return result
+
+    def _require_room(self, step: ProgramStep, operation: Any, args: Any, kwargs: dict[str, Any]) -> None:
+        """Refuse an operation whose results take too much memory; they are computed without data first."""
+        on_meta = {**kwargs, "device": torch.device("meta")} if "device" in kwargs else kwargs
+        try:
+            result = operation(*map_nested(args, _without_data), **map_nested(on_meta, _without_data))
+        except NotImplementedError:
+            return  # an operation that torch knows with data alone
+        made = [part for part in members_of(result) if isinstance(part, torch.Tensor)]
+        needed = sum(part.untyped_storage().nbytes() for part in made)
+        if needed > self.most_bytes:
+            raise ReplayRefused(
+                f"torch's {step.operation.split('.')[1]} takes {needed / 2**30:,.1f} GiB; a step may take "
+                f"{self.most_bytes / 2**30:,.0f} GiB.",
+                step.line,
+            )
 
     def _keep(self, step: ProgramStep, result: Any) -> None:
         results = list(result) if step.is_several else [result]
@@ -151,7 +169,9 @@ class Replay:
                 case Ref(index):
                     return self._tensors[index]
                 case TapeDescriptor(Ref(index), shape, strides, block_shape, padding):
-                    return DescriptorArgument(self._tensors[index], shape, strides, block_shape, padding)
+                    base = self._tensors[index]
+                    _require_inside(base, shape, strides)
+                    return DescriptorArgument(base, shape, strides, block_shape, padding)
                 case TorchName("device"):
                     return torch.device(self.device)
                 case TorchName(_, name):
@@ -160,6 +180,20 @@ class Replay:
                     return part
 
         return map_nested(value, live)
+
+
+def _without_data(part: Any) -> Any:
+    """Return a tensor of the same layout without data; other values as they are."""
+    if not isinstance(part, torch.Tensor):
+        return part
+    return torch.empty_strided(part.shape, part.stride(), dtype=part.dtype, device="meta")
+
+
+def _require_inside(base: torch.Tensor, shape: Sequence[int], strides: Sequence[int]) -> None:
+    """Refuse a descriptor that reaches beyond the memory of its tensor."""
+    span = 1 + sum((size - 1) * step for size, step in zip(shape, strides, strict=True)) if 0 not in shape else 0
+    if (base.storage_offset() + span) * base.element_size() > base.untyped_storage().nbytes():
+        raise ReplayRefused("The program asks for a descriptor that reaches beyond its memory.")
 
 
 def fill_bytes(tensor: torch.Tensor, byte: int) -> None:
