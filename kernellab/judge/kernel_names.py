@@ -71,9 +71,7 @@ class NamesOfKernel:
         return int(binding.value) if is_integer and isinstance(binding, Constant) else None  # type: ignore[call-overload]
 
 
-def meaning_of(
-    binding: Binding, attributes: tuple[str, ...], functions: tuple[Function, ...]
-) -> tuple[Meaning, int]:
+def meaning_of(binding: Binding, attributes: tuple[str, ...], functions: tuple[Function, ...]) -> tuple[Meaning, int]:
     """Return what a binding with attributes leads to, and how many of the attributes lead there."""
     match binding:
         case Constant() | Dtype():
@@ -117,10 +115,14 @@ def _function(function: Function) -> Meaning:
 
 
 def _number_of_math(binding: Import, attributes: tuple[str, ...]) -> tuple[Meaning, int]:
-    names = (*filter(None, binding.attribute.split(".")), *attributes)
-    if names and names[0] in _NUMBERS_OF_MATH:
-        return _VALUE, len(attributes) if not binding.attribute else 0
-    return _refused("outside_library", "is of Python's math; a kernel takes its numbers, such as math.pi"), len(attributes)
+    own = tuple(filter(None, binding.attribute.split(".")))
+    names = (*own, *attributes)
+    if not names:
+        return Meaning("module"), 0
+    if names[0] in _NUMBERS_OF_MATH:
+        return _VALUE, 1 - len(own)
+    reason = "is of Python's math, of which a kernel takes only numbers, such as math.pi"
+    return _refused("outside_library", reason), len(attributes)
 
 
 def _import(module: str, own: tuple[str, ...], attributes: tuple[str, ...]) -> tuple[Meaning, int]:

@@ -24,8 +24,8 @@ def folded(node: ast.expr, integer: Callable[[str], int | None]) -> int | None:
         case ast.Name(id=name):
             return integer(name)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            value = folded(operand, integer)
-            return None if value is None else -value
+            positive = folded(operand, integer)
+            return None if positive is None else -positive
         case ast.BinOp(left=left, op=op, right=right):
             one, other = folded(left, integer), folded(right, integer)
             is_repeated = isinstance(op, ast.Mult) and (_is_sequence(left) or _is_sequence(right))

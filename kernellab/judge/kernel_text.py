@@ -1,0 +1,179 @@
+"""A candidate's kernels as text: Triton's language, or a reason why a judge does not run them.
+
+The text of a kernel is compiled and interpreted in the judge's processes. In the interpreter its body is Python that
+is executed; in the compiler, defaults and annotations are, and helpers that compute on numbers. So nothing but the
+language passes, and what is outside the text (decorators, hooks, heuristics) is dropped.
+
+Triton looks up the text of a function by file and line, and parses from the first ``def`` on. So each text has a file
+of its own here, and begins with the ``def`` that is checked.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from kernellab.judge.kernel_expressions import SyntaxProblem, chain_of
+from kernellab.judge.kernel_names import RUNNABLE_KINDS, NamesOfKernel, Rule, meaning_of
+from kernellab.judge.kernel_syntax import MOST_DEPTH, KernelCheck, depth_of
+from kernellab.source import CELL_PREFIX, Binding, Closure, Function, Opaque, parse_python
+
+MOST_FUNCTIONS = 200
+MOST_CHARACTERS = 1_000_000
+_MOST_PROBLEMS = 100
+_LINE_BREAKS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x85\u2028\u2029]")  # lines to str.splitlines, not to Python
+_ANNOTATED = Opaque("type", "only annotations name it")
+_UNUSED = "def unused():\n    pass\n"
+
+
+@dataclass(frozen=True, slots=True)
+class TextProblem:
+    """What a judge does not run: the rule, a sentence, and the place in the candidate, None where it has none."""
+
+    rule: Rule
+    detail: str
+    file: str | None
+    line: int | None
+
+
+def problems_of_closure(closure: Closure) -> tuple[TextProblem, ...]:
+    """Return everything in a kernel's text and bindings that a judge does not run, up to a hundred.
+
+    Python functions, lambdas and classes count only where a kernel or a helper names them: hooks and heuristics do not
+    reach the judge. The closure must be one that `kernellab.source.closure_of_json` accepts.
+    """
+    total = sum(len(function.text) for function in closure.functions)
+    if len(closure.functions) > MOST_FUNCTIONS or total > MOST_CHARACTERS:
+        detail = (
+            f"{closure.name} has {len(closure.functions):,} functions with {total:,} characters; a judge reads up to "
+            f"{MOST_FUNCTIONS} with {MOST_CHARACTERS:,}."
+        )
+        return (TextProblem("too_large", detail, None, None),)
+    problems: list[TextProblem] = []
+    for function in closure.functions:
+        if function.kind in RUNNABLE_KINDS and len(problems) < _MOST_PROBLEMS:
+            problems += _problems_of_function(function, closure)
+    return tuple(problems[:_MOST_PROBLEMS])
+
+
+def problem_of_constant(name: str, binding: Binding, closure: Closure) -> TextProblem | None:
+    """Return why a judge does not pass a value of a launch for the constexpr ``name``, or None.
+
+    Such a value is a number, a string, a dtype, a jit function, or a tuple, list or dict of these.
+    """
+    meaning, _ = meaning_of(binding, (), closure.functions)
+    if meaning.kind in {"value", "jit", "builtin"}:
+        return None
+    reason = meaning.reason or "is no value of Triton's language"
+    return TextProblem(meaning.rule, f"{name} of {closure.name} {reason}.", None, None)
+
+
+def clean_closure(closure: Closure) -> Closure:
+    """Return a closure without problems as it is run: its kernels and helpers with the names that they use.
+
+    Decorators are dropped; Python functions and classes that only those use give way to an empty function, so that
+    indices stay. Names of annotations that are not of Triton's language become placeholders. Each function has a file
+    of its own, whose label is that of the user's file; lines stay.
+    """
+    functions, labels = [], []
+    for index, function in enumerate(closure.functions):
+        file = f"{CELL_PREFIX}{index}-{function.name if function.kind in RUNNABLE_KINDS else 'unused'}"
+        if function.kind in RUNNABLE_KINDS:
+            kept = tuple(_kept_bindings(function, closure))
+            functions.append(replace(function, file=file, bindings=kept))
+            labels.append((file, closure.label(function.file)))
+        else:
+            functions.append(Function("unused", "python", _UNUSED, file, 1, False, ()))
+    return Closure(tuple(functions), labels=tuple(labels))
+
+
+def _problems_of_function(function: Function, closure: Closure) -> Iterator[TextProblem]:
+    file = closure.label(function.file)
+    for problem in _syntax_problems(function, closure):
+        yield TextProblem(problem.rule, problem.detail, file, function.first_line + problem.line - 1)
+
+
+def _syntax_problems(function: Function, closure: Closure) -> list[SyntaxProblem]:
+    try:
+        node = _definition(function)
+        if isinstance(node, SyntaxProblem):
+            return [node]
+        bindings = dict(function.bindings)
+        check = KernelCheck(
+            NamesOfKernel(bindings, closure.functions, _names_of_code(node)),
+            is_static=function.kind == "constexpr_function",
+        )
+        check.check(node)
+        check.problems += [_name_problem(name) for name in bindings if name.startswith("__")]
+    except RecursionError:
+        return [SyntaxProblem("too_large", f"{function.name} is nested too deeply.", 1)]
+    return sorted(check.problems, key=lambda problem: problem.line)
+
+
+def _name_problem(name: str) -> SyntaxProblem:
+    return SyntaxProblem("host_code", f"{name} is a name of Python's own.", 1)
+
+
+def _definition(function: Function) -> ast.FunctionDef | SyntaxProblem:
+    """Return the syntax tree of a function whose text Triton reads as it is read here."""
+    if (found := _LINE_BREAKS.search(function.text)) is not None:
+        line = function.text.count("\n", 0, found.start()) + 1
+        return SyntaxProblem("unsupported", f"The text has the character {found.group()!r}.", line)
+    if re.match(rf"def +{re.escape(function.name)} *\(", function.text) is None:
+        return SyntaxProblem("unsupported", f"The text does not begin with def {function.name}(.", 1)
+    try:
+        body = parse_python(function.text).body
+    except (SyntaxError, ValueError, MemoryError) as exc:
+        return SyntaxProblem("unsupported", f"The text of {function.name} is not Python: {exc}.", 1)
+    node = body[0]
+    if len(body) != 1 or not isinstance(node, ast.FunctionDef) or node.decorator_list:
+        return SyntaxProblem("unsupported", f"The text of {function.name} is not one function.", 1)
+    if node.name.startswith("__"):
+        return _name_problem(node.name)
+    if depth_of(node) > MOST_DEPTH:
+        detail = f"{function.name} has expressions or branches that are nested more than {MOST_DEPTH} deep."
+        return SyntaxProblem("too_large", detail, 1)
+    return node
+
+
+def _annotations(node: ast.FunctionDef) -> list[ast.expr]:
+    arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+    if node.args.vararg is not None:
+        arguments.append(node.args.vararg)
+    return [part for part in (*(argument.annotation for argument in arguments), node.returns) if part is not None]
+
+
+def _names_of_code(node: ast.FunctionDef) -> frozenset[str]:
+    """Return the names that the body and the defaults read."""
+    defaults = [default for default in (*node.args.defaults, *node.args.kw_defaults) if default is not None]
+    return frozenset(
+        part.id for root in (*defaults, *node.body) for part in ast.walk(root) if isinstance(part, ast.Name)
+    )
+
+
+def _kept_bindings(function: Function, closure: Closure) -> Iterator[tuple[str, Binding]]:
+    (node,) = parse_python(function.text).body
+    assert isinstance(node, ast.FunctionDef)
+    in_code, in_annotations = _names_of_code(node), _annotation_chains(node)
+    for name, binding in dict(function.bindings).items():
+        if name in in_code:
+            meaning, _ = meaning_of(binding, (), closure.functions)
+            if meaning.kind != "refused" or name in in_annotations:
+                yield name, binding if meaning.kind != "refused" else _ANNOTATED
+        elif name in in_annotations:
+            meanings = (meaning_of(binding, chain, closure.functions)[0] for chain in in_annotations[name])
+            yield name, _ANNOTATED if any(meaning.kind == "refused" for meaning in meanings) else binding
+
+
+def _annotation_chains(node: ast.FunctionDef) -> dict[str, list[tuple[str, ...]]]:
+    """Return the chains of attributes behind each name in annotations of parameters."""
+    chains: dict[str, list[tuple[str, ...]]] = {}
+    for annotation in _annotations(node):
+        for part in ast.walk(annotation):
+            if isinstance(part, ast.Name | ast.Attribute):
+                root, attributes = chain_of(part)
+                if root is not None:
+                    chains.setdefault(root.id, []).append(attributes)
+    return chains
