@@ -207,10 +207,11 @@ def _read(data: bytes, specification: Specification, file: Path) -> Submission:
             continue
         first, second = own["programs"]
         program = program_of_json(first, len(kernels))
-        if first != second:
+        asked = _operation_reasons(program, specification, file)
+        if first != second and not asked:
             reasons.append(_data_reason(program, program_of_json(second, len(kernels)), file, case))
             continue
-        reasons += _operation_reasons(program, specification, file)
+        reasons += asked
         reasons += _input_reasons(program, specification, file, case)
         programs[number] = program
     launches = any(step.kernel is not None for program in programs.values() for step in program.steps)

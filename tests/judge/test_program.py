@@ -1,0 +1,176 @@
+"""Programs of a candidate's process, read by a judge that trusts nothing in them."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from kernellab.judge.operations import operation_problem
+from kernellab.judge.program import program_of_json
+from kernellab.judge.replay import Replay, ReplayRefused
+from kernellab.source.validation import MalformedData
+
+PROGRAM: dict[str, Any] = {
+    "values": [[0, "float32", [4], [1], 0], [1, "float32", [4], [1], 0], [2, "float32", [4], [1], 0]],
+    "inputs": [["x", 0]],
+    "outputs": [2],
+    "constants": [],
+    "steps": [
+        {
+            "operation": "aten.empty_like.default",
+            "args": [{"ref": 0}],
+            "kwargs": [],
+            "results": [1],
+            "several": False,
+            "line": 3,
+        },
+        {
+            "operation": "aten.add.Tensor",
+            "args": [{"ref": 0}, {"ref": 0}],
+            "kwargs": [["alpha", 2]],
+            "results": [2],
+            "several": False,
+            "line": 4,
+        },
+    ],
+}
+
+
+def changed(*path: Any, value: Any) -> dict[str, Any]:
+    data = copy.deepcopy(PROGRAM)
+    target: Any = data
+    for key in path[:-1]:
+        target = target[key]
+    target[path[-1]] = value
+    return data
+
+
+def no_launch(*arguments: object) -> None:
+    raise AssertionError("nothing launches")
+
+
+def replayed(data: dict[str, Any], x: torch.Tensor) -> list[torch.Tensor]:
+    return Replay(program_of_json(data, 0), (), no_launch).run({"x": x})
+
+
+def test_a_program_runs_on_other_contents():
+    x = torch.arange(4.0)
+    assert torch.equal(replayed(PROGRAM, x)[0], x + 2 * x)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("outputs", 0), 9),
+        (("outputs", 0), True),
+        (("outputs", 0), -1),
+        (("steps", 1, "args", 0), {"ref": 2}),
+        (("steps", 1, "args", 0), {"ref": 1.0}),
+        (("steps", 1, "args", 0), {"pickle": "gASVAAAA"}),
+        (("steps", 1, "args", 0), {"torch": ["load", "x"]}),
+        (("steps", 1, "args", 0), {"torch": ["device", "cuda:0; import os"]}),
+        (("steps", 1, "args", 0), {"float": "not a number"}),
+        (("steps", 1, "args", 0), 2**70),
+        (("steps", 1, "operation"), 7),
+        (("steps", 1, "operation"), "x" * 1000),
+        (("steps", 1, "several"), "yes"),
+        (("steps", 1, "line"), "4"),
+        (("values", 0, 1), "object"),
+        (("values", 0, 2), [-4]),
+        (("values", 0, 2), [math.inf]),
+        (("values", 0, 3), []),
+        (("values", 0, 4), -1),
+        (("values",), "all"),
+        (("steps",), None),
+        (("constants",), [[2, "AAAA"]]),
+        (("constants",), [[2, "no base64!"]]),
+        (("inputs",), [["x"]]),
+        (("inputs",), 3),
+    ],
+)
+def test_malformed_programs_are_refused(path, value):
+    with pytest.raises(MalformedData):
+        program_of_json(changed(*path, value=value), 0)
+
+
+def test_nested_arguments_are_bounded():
+    deep: Any = 1
+    for _ in range(50):
+        deep = {"list": [deep]}
+    with pytest.raises(MalformedData):
+        program_of_json(changed("steps", 1, "args", 0, value=deep), 0)
+
+
+def test_memory_that_the_program_allocates_holds_a_pattern_of_the_judge():
+    data = changed("outputs", 0, value=1)
+    program = program_of_json(data, 0)
+    first = Replay(program, (), no_launch, poison=0xFF).run({"x": torch.zeros(4)})[0]
+    second = Replay(program, (), no_launch, poison=0x5A).run({"x": torch.zeros(4)})[0]
+    assert bool(first.isnan().all())
+    assert not bool(second.isnan().any())
+
+
+@pytest.mark.parametrize(
+    ("shape", "stride", "offset"), [([8], [1], 0), ([2], [4], 0), ([1], [1], 4), ([1], [1], 2**40), ([4], [1], -1)]
+)
+def test_a_view_beyond_its_memory_is_refused(shape, stride, offset):
+    window = {
+        "operation": "window",
+        "args": [{"ref": 0}, {"tuple": shape}, {"tuple": stride}, offset, None],
+        "kwargs": [],
+        "results": [1],
+        "several": False,
+        "line": 3,
+    }
+    data = changed("steps", 0, value=window)
+    data["values"][1] = [0, "float32", shape, stride, max(offset, 0)]
+    with pytest.raises((ReplayRefused, MalformedData)):
+        replayed(data, torch.zeros(4))
+
+
+def test_a_step_that_takes_terabytes_is_refused_before_it_allocates():
+    data = changed("steps", 0, "operation", value="aten.new_empty.default")
+    data["steps"][0]["args"] = [{"ref": 0}, {"list": [1 << 40]}]
+    data["values"][1] = [1, "float32", [1 << 40], [1], 0]
+    with pytest.raises(ReplayRefused, match="GiB"):
+        replayed(data, torch.zeros(4))
+
+
+def test_a_result_of_another_shape_than_the_program_says_is_refused():
+    data = changed("values", 2, 2, value=[2, 2])
+    data["values"][2][3] = [2, 1]
+    with pytest.raises(ReplayRefused, match="the program says"):
+        replayed(data, torch.zeros(4))
+
+
+@pytest.mark.parametrize(
+    ("operation", "allow", "rule"),
+    [
+        ("aten.empty.memory_format", "triton", None),
+        ("aten.zeros.default", "triton", None),
+        ("aten.view.default", "triton", None),
+        ("aten.transpose.int", "triton", None),
+        ("window", "triton", None),
+        ("launch", "triton", None),
+        ("aten.mm.default", "triton", "torch_operation"),
+        ("aten.clone.default", "triton", "torch_operation"),
+        ("aten.copy_.default", "triton", "torch_operation"),
+        ("aten.mm.default", "torch", None),
+        ("aten.rand.default", "torch", "random"),
+        ("aten.nonzero.default", "torch", "shape_from_data"),
+        ("aten.set_.source_Storage", "torch", "unknown_operation"),
+        ("aten.from_file.default", "torch", "unknown_operation"),
+        ("aten._local_scalar_dense.default", "torch", "unknown_operation"),
+        ("os.system.default", "torch", "unknown_operation"),
+        ("aten.__class__.default", "torch", "unknown_operation"),
+        ("aten.no_such_operation.default", "torch", "unknown_operation"),
+        ("read", "torch", "host_reads_data"),
+    ],
+)
+def test_what_a_candidate_may_call(operation, allow, rule):
+    problem = operation_problem(operation, allow)
+    assert (None if problem is None else problem[0]) == rule
