@@ -41,7 +41,7 @@ _TRACE_LINES = 6
 
 @dataclass(frozen=True, slots=True)
 class _UnknownEffects:
-    """The effects of a kernel that nobody analysed: all of its tensors count as changed."""
+    """The effects of an unknown kernel: all of its tensors count as changed."""
 
     is_followed: bool = False
     lost: bool = False
@@ -285,7 +285,7 @@ def _solve_of(module: ModuleType) -> Callable[..., Any]:
 
 
 def _pretend_to_have_a_gpu() -> None:
-    """Answer questions about the GPU as an H100 would: kernels that fill a device ask for its multiprocessors."""
+    """Answer questions about the GPU as an H100 would: kernels that fill a device ask for its SMs."""
     properties: Any = SimpleNamespace(
         name="NVIDIA H100",
         major=9,

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from kernellab import __version__
 from kernellab.errors import UsageError, first_line, value_text
 from kernellab.judge.correctness import Examiner, examine
 from kernellab.judge.cpu_launcher import CpuLauncher
@@ -78,7 +77,7 @@ def judge(
     specification = read_specification(spec, sizes)
     file = Path(candidate)
     if not file.is_file():
-        raise UsageError(f"{value_text(str(candidate))} is no file; expected a candidate, such as softmax.py.")
+        raise UsageError(f"{value_text(str(candidate))} is not a file; expected a candidate, such as softmax.py.")
     if file.stat().st_size > _MOST_FILE_BYTES:
         raise UsageError(
             f"{file.name} has {file.stat().st_size:,} bytes; a candidate has at most {_MOST_FILE_BYTES:,}."
@@ -159,7 +158,7 @@ def submission_of(specification: Specification, file: Path, timeout_s: float) ->
         with reading("its answer"):
             submission = _read(result.data, specification, file)
     except MalformedData as exc:
-        reason = Reason("malformed", f"What its process handed over is no program: {exc}.", file.name)
+        reason = Reason("malformed", f"What its process handed over is not a program: {exc}.", file.name)
         submission = Submission(reasons=(reason,))
     return replace(submission, isolation=result.isolation)
 
@@ -171,7 +170,7 @@ def _process_reason(result: SandboxResult, file: Path) -> Reason:
 
 
 def _described_inputs(inputs: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the layouts of the inputs, and the values of those that are no tensors, as JSON."""
+    """Return the layouts of the inputs, and the values of the others, as JSON."""
     described = []
     for name, value in inputs.items():
         if isinstance(value, torch.Tensor):
@@ -192,7 +191,7 @@ def _read(data: bytes, specification: Specification, file: Path) -> Submission:
     """Read what a candidate's process sent; refuse what a judge does not run."""
     answer = parse_json(data.decode("utf-8", "strict"), limit_bytes=len(data) + 1)
     if not isinstance(answer, dict):
-        raise MalformedData("it is no object")
+        raise MalformedData("it is not an object")
     if "error" in answer:
         return Submission(reasons=(_error_reason(answer["error"], file, "It"),))
     kernels = tuple(closure_of_json(kernel) for kernel in answer.get("kernels", ()))
@@ -245,7 +244,7 @@ def _operation_reasons(program: CandidateProgram, specification: Specification, 
 def _input_reasons(program: CandidateProgram, specification: Specification, file: Path, case: Case) -> list[Reason]:
     tensors = {name for name, value in specification.draw(case, 0).items() if isinstance(value, torch.Tensor)}
     unknown = [name for name, _ in program.inputs if name not in tensors]
-    return [Reason("unknown_input", f"Its program takes {name!r}, which is no input.", file.name) for name in unknown]
+    return [Reason("unknown_input", f"Its program takes {name!r}, which is not an input.", file.name) for name in unknown]
 
 
 def _data_reason(one: CandidateProgram, other: CandidateProgram, file: Path, case: Case) -> Reason:
@@ -272,7 +271,7 @@ def _data_reason(one: CandidateProgram, other: CandidateProgram, file: Path, cas
 
 def _error_reason(error: Any, file: Path, what: str, case: Case | None = None) -> Reason:
     if not isinstance(error, dict):
-        raise MalformedData("its error is no object")
+        raise MalformedData("its error is not an object")
     message, line = str(error.get("message", ""))[:1000], error.get("line")
     require_type(line, int | None, "the line of its error")
     when = "" if case is None else f" for {case.words}"
@@ -283,7 +282,7 @@ def _error_reason(error: Any, file: Path, what: str, case: Case | None = None) -
 
 def environment() -> tuple[tuple[str, str], ...]:
     """Return the versions that a verdict holds for."""
-    versions = [("kernellab", __version__), ("python", platform.python_version())]
+    versions = [("kernellab", metadata.version("kernellab")), ("python", platform.python_version())]
     for name in ("torch", "triton"):
         versions.append((name, metadata.version(name)))
     return (*versions, ("machine", platform.machine()))

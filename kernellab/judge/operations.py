@@ -41,7 +41,7 @@ def operation_problem(name: str, allow: str) -> tuple[str, str] | None:
     if name != COPY:
         operation = operation_named(name)
         if operation is None or short in _REFUSED:
-            return "unknown_operation", f"{name} is no operation that a judge runs"
+            return "unknown_operation", f"{name} is not an operation that a judge runs"
         if torch.Tag.nondeterministic_seeded in operation.tags:
             return "random", f"torch's {short} draws random numbers, so no run repeats another"
         if torch.Tag.dynamic_output_shape in operation.tags and short != "index":

@@ -179,7 +179,7 @@ def program_of_json(data: Any, kernels: int) -> CandidateProgram:
     """Return a program, checked; ``kernels`` is how many there are to launch.
 
     Raises:
-        MalformedData: it is no such program.
+        MalformedData: it is malformed.
     """
     with reading("the program"):
         _require_list(data["values"], "the values", MOST_VALUES)
@@ -300,7 +300,7 @@ def _decoded(value: Any, values: int, depth: int = 0) -> Any:
             extents, steps, block = (_numbers(part, "a descriptor") for part in (shape, strides, block_shape))
             return TapeDescriptor(Ref(_index(base, values)), extents, steps, block, padding)
         case "unknown":
-            raise MalformedData(f"a step takes a {content}, which is no argument of a program")
+            raise MalformedData(f"a step takes a {content}, which is not an argument of a program")
         case _:
             raise MalformedData(f"an argument is of the kind {kind!r}")
 

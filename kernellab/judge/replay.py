@@ -102,7 +102,7 @@ class Replay:
     def _operation(self, step: ProgramStep, args: Any, kwargs: dict[str, Any]) -> Any:
         operation = operation_named(step.operation)
         if operation is None:
-            raise ReplayRefused(f"{step.operation} is no operation that a judge runs.", step.line)
+            raise ReplayRefused(f"{step.operation} is not an operation that a judge runs.", step.line)
         try:
             self._require_room(step, operation, args, kwargs)
             result = operation(*args, **kwargs)

@@ -136,7 +136,7 @@ def read_specification(path: str | Path, sizes: Sequence[Mapping[str, Any]] | No
     """
     file = Path(path)
     if not file.is_file():
-        raise UsageError(f"{value_text(str(path))} is no file; expected a specification, such as softmax_spec.py.")
+        raise UsageError(f"{value_text(str(path))} is not a file; expected a specification, such as softmax_spec.py.")
     module = _import(file)
     for name in ("reference", "inputs"):
         if not callable(getattr(module, name, None)):
