@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from kernellab.ir.effects import Effects as Effects
     from kernellab.ir.graph import Graph as Graph
     from kernellab.ir.layouts import Layouts as Layouts
+    from kernellab.judge.judging import judge as judge
+    from kernellab.judge.verdict import Verdict as Verdict
     from kernellab.lab import Lab as Lab
     from kernellab.launch.run import Run as Run
     from kernellab.registry.listing import Listing as Listing
@@ -73,6 +75,7 @@ _LAZY = {
     "Effects": "kernellab.ir.effects",
     "Graph": "kernellab.ir.graph",
     "Layouts": "kernellab.ir.layouts",
+    "Verdict": "kernellab.judge.verdict",
     "Lab": "kernellab.lab",
     "Run": "kernellab.launch.run",
     "Listing": "kernellab.registry.listing",
@@ -88,7 +91,7 @@ _LAZY = {
     "graph_view": "kernellab.views.widgets",
 }
 __all__ = list(_LAZY)
-__all__ += ["KernellabError", "__version__", "current_lab", "errors"]
+__all__ += ["KernellabError", "__version__", "current_lab", "errors", "judge"]
 
 
 _HOOK.install(lambda: importlib.import_module("kernellab.views.rendering"))
@@ -121,6 +124,8 @@ def unload_ipython_extension(shell: Any) -> None:
 
 def __getattr__(name: str) -> Any:
     """Import what the lab offers only when it is asked for, so that ``import kernellab`` stays light."""
+    if name == "judge":  # the module is the verb
+        return importlib.import_module("kernellab.judge")
     if name in _LAZY:
         return getattr(importlib.import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'kernellab' has no attribute {name!r}", name=name, obj=sys.modules[__name__])

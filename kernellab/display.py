@@ -84,6 +84,27 @@ class Displayable:
         return kind, str(bundle[kind])
 
 
+class Savable(Displayable):
+    """A result that can be saved as a page, a table or JSON."""
+
+    __slots__ = ()
+
+    def to_html(self) -> str:
+        """Return the result as one HTML page, light or dark as its reader's system, which needs no network."""
+        return HOOK.views.page_of(self)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the result as a file and return its path: ``.html``, ``.csv`` or ``.json`` by its suffix.
+
+        ``.html`` is the page of `to_html`, ``.csv`` the rows as a table, ``.json`` all fields as ``--json`` prints
+        them. A file that exists is replaced as a whole.
+
+        Raises:
+            UsageError: the suffix is another one, or the file cannot be written.
+        """
+        return HOOK.views.save_result(self, path)
+
+
 class Drawable(Displayable):
     """A result that can be drawn as a figure and saved as a file."""
 

@@ -17,6 +17,7 @@
     ├── WorkerError             a worker process did not answer
     │   ├── WorkerDied          it was killed, or it exited
     │   └── WorkerTimeout       the job took longer than its limit
+    ├── JudgeFailed             the judge failed, so nothing is said of the candidate
     └── StoreError              the database cannot be read or written, or a compiled kernel not kept
 
 A message says what failed, on which value, what was expected, and what to do about it.
@@ -174,6 +175,10 @@ class WorkerDied(WorkerError):
 
 class WorkerTimeout(WorkerError):
     """A job took longer than its limit; its worker was stopped."""
+
+
+class JudgeFailed(KernellabError):
+    """The judge failed on a candidate, so there is no verdict: neither accepted nor rejected."""
 
 
 class StoreError(KernellabError):

@@ -1,19 +1,31 @@
-"""The verdict on a candidate: accepted or not, with reasons, what was tried, and a signature."""
+"""The verdict on a candidate: accepted or not, with reasons, what was tried, and a signature.
+
+Its JSON is one line, which the command line prints as it stands. The signature is the last field, and signs the text
+before it: a program in any language cuts the line there, and need not write JSON as Python does.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
 import json
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kernellab.display import Displayable
+from kernellab.display import Savable
 from kernellab.errors import UsageError
 
+if TYPE_CHECKING:
+    from kernellab.views.blocks import Card
+
 SCHEMA = 1
-"""Raised when a field of the JSON is renamed, removed, or means something else."""
+"""Raised when a field of the JSON is renamed, removed, or means something else; that of the command line, too."""
+
+_LEAST_KEY_BYTES = 16
+_CUT = ', "signature": "'
 
 
 class Decision(StrEnum):
@@ -94,14 +106,29 @@ class Timing:
     samples: int
 
 
+@dataclass(frozen=True, slots=True)
+class JudgeOptions:
+    """The call of a judge: ``sizes`` in place of the specification's (None: its own), whether to time, the limit."""
+
+    sizes: tuple[tuple[tuple[str, Any], ...], ...] | None = None
+    time: bool = True
+    timeout_s: float = 30.0
+
+
+def judge_options(sizes: Sequence[Mapping[str, Any]] | None, *, time: bool, timeout_s: float) -> JudgeOptions:
+    """Return the options of a call, as a verdict keeps them."""
+    fixed = None if sizes is None else tuple(tuple(size.items()) for size in sizes)
+    return JudgeOptions(fixed, time, float(timeout_s))
+
+
 @dataclass(frozen=True)
-class Verdict(Displayable):
+class Verdict(Savable):
     """The verdict of the judge on a candidate.
 
     ``speedup`` is the geometric mean over the timed sizes, with its interval; None where nothing was timed.
     ``isolation`` lists what kept the candidate's process apart. ``specification`` and ``candidate`` are SHA-256
-    digests of the files, ``environment`` the versions. ``nonce`` is the caller's. ``signature`` is the HMAC-SHA-256 of
-    `signed_text` with the caller's key, as hexadecimal digits; "" without a key.
+    digests of the files, ``environment`` the versions. ``options`` and ``nonce`` are the caller's. ``signature`` is the
+    HMAC-SHA-256 of `signed_text` with the caller's key, as hexadecimal digits; "" without a key.
     """
 
     decision: Decision
@@ -118,6 +145,7 @@ class Verdict(Displayable):
     specification: str = ""
     candidate: str = ""
     environment: tuple[tuple[str, str], ...] = ()
+    options: JudgeOptions = JudgeOptions()
     nonce: str = ""
     seed: int = 0
     seconds: float = 0.0
@@ -138,24 +166,64 @@ class Verdict(Displayable):
         reason = f": {self.reasons[0].detail}" if self.reasons else ""
         return f"<Verdict: {self.verdict}{reason}>"
 
+    def card(self) -> Card:
+        """Return the card that shows under a cell and in a terminal."""
+        from kernellab.judge.card import verdict_card  # loads the views
+
+        return verdict_card(self)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row per trial, for a table."""
+        from kernellab.judge.card import trial_rows  # loads the views
+
+        return trial_rows(self)
+
     def as_dict(self) -> dict[str, Any]:
-        """Return the fields as plain data, the signature included."""
+        """Return the fields as JSON has them, behind the head of the command line; the signature is the last one.
+
+        NaN and infinities, which JSON lacks, are the texts ``"nan"``, ``"inf"`` and ``"-inf"``.
+        """
         fields = asdict(self)
-        fields["verdict"] = str(fields.pop("decision"))
+        head = {"schema": SCHEMA, "kernellab": dict(self.environment).get("kernellab", ""), "command": "judge"}
+        first = {"verdict": str(fields.pop("decision"))}
         for timed in (*fields["trials"], *fields["timings"]):
             timed["sizes"] = dict(timed["sizes"])
         fields["environment"] = dict(self.environment)
-        return {"schema": SCHEMA, **fields}
+        sizes = self.options.sizes
+        fields["options"]["sizes"] = None if sizes is None else [dict(size) for size in sizes]
+        plain: dict[str, Any] = _without_nonfinite({**head, **first, **fields})
+        return plain
 
     def as_json(self) -> str:
         """Return the verdict as one line of JSON, in which only `signature` is not signed."""
-        return json.dumps(self.as_dict(), sort_keys=True, allow_nan=True)
+        return json.dumps(self.as_dict(), allow_nan=False)
 
     def signed_text(self) -> str:
         """Return the text that is signed: the JSON without its signature."""
         fields = self.as_dict()
         del fields["signature"]
-        return json.dumps(fields, sort_keys=True, allow_nan=True)
+        return json.dumps(fields, allow_nan=False)
+
+
+def _without_nonfinite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {name: _without_nonfinite(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nonfinite(part) for part in value]
+    return value
+
+
+def require_key(key: bytes) -> None:
+    """Check the length of a key.
+
+    Raises:
+        UsageError: it is shorter than 16 bytes.
+    """
+    if len(key) < _LEAST_KEY_BYTES:
+        expected = f"expected at least {_LEAST_KEY_BYTES}, such as of `openssl rand 32`"
+        raise UsageError(f"The key has {len(key)} bytes; {expected}.")
 
 
 def signature_of(verdict: Verdict, key: bytes) -> str:
@@ -164,18 +232,64 @@ def signature_of(verdict: Verdict, key: bytes) -> str:
     Raises:
         UsageError: the key is shorter than 16 bytes.
     """
-    if len(key) < 16:
-        raise UsageError(f"The key has {len(key)} bytes; expected at least 16, such as of `openssl rand 32`.")
-    return hmac.new(key, verdict.signed_text().encode(), hashlib.sha256).hexdigest()
+    require_key(key)
+    return _hmac(verdict.signed_text(), key)
 
 
 def is_signed(text: str, key: bytes) -> bool:
     """Whether a line of JSON, as `Verdict.as_json` writes it, carries the right signature for a key."""
+    before, _, after = text.strip().rpartition(_CUT)
+    expected = f'{_hmac(f"{before}}}", key)}"}}'
+    return hmac.compare_digest(expected.encode(), after.encode("utf-8", "surrogatepass"))
+
+
+def _hmac(text: str, key: bytes) -> str:
+    return hmac.new(key, text.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()
+
+
+def verdict_of_json(text: str) -> Verdict:
+    """Return the verdict of a line of JSON, as `Verdict.as_json` writes it.
+
+    Raises:
+        ValueError: it is none, such as a line with an error in place of a verdict.
+    """
     try:
         fields = json.loads(text)
-        signature = fields.pop("signature")
-    except (ValueError, KeyError, AttributeError):
-        return False
-    signed = json.dumps(fields, sort_keys=True, allow_nan=True)
-    expected = hmac.new(key, signed.encode(), hashlib.sha256).hexdigest()
-    return isinstance(signature, str) and hmac.compare_digest(expected, signature)
+        schema, _, _ = fields.pop("schema"), fields.pop("kernellab"), fields.pop("command")
+        if schema != SCHEMA:
+            raise ValueError(f"its schema is {schema}")
+        options = fields.pop("options")
+        sizes = options.pop("sizes")
+        given = None if sizes is None else tuple(tuple(size.items()) for size in sizes)
+        environment = tuple(fields.pop("environment").items())
+        decision = Decision(fields.pop("verdict"))
+        reasons = tuple(_reason_of(reason) for reason in fields.pop("reasons"))
+        trials = tuple(Trial(**_with_sizes(trial)) for trial in fields.pop("trials"))
+        timings = tuple(Timing(**_with_sizes(timing)) for timing in fields.pop("timings"))
+        plain: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()
+        }
+        verdict = Verdict(
+            decision,
+            reasons,
+            trials,
+            timings,
+            environment=environment,
+            options=JudgeOptions(given, **options),
+            **plain,
+        )
+    except (KeyError, TypeError, AttributeError, RecursionError) as exc:
+        raise ValueError(f"it lacks a field of a verdict, or has another one ({exc})") from exc
+    if verdict.as_json() != text.strip():
+        raise ValueError("it is not written as a verdict is")
+    return verdict
+
+
+def _with_sizes(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {**fields, "sizes": tuple(fields["sizes"].items())}
+
+
+def _reason_of(fields: Mapping[str, Any]) -> Reason:
+    index = fields["index"]
+    floats = {name: float(fields[name]) for name in ("got", "expected", "bound") if isinstance(fields[name], str)}
+    return Reason(**{**fields, **floats, "index": None if index is None else tuple(index)})

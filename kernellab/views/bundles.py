@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from kernellab.benchmark.comparison import Comparison
 from kernellab.benchmark.result import Benchmark
@@ -52,8 +52,24 @@ SUMMARY_MIME = "application/vnd.kernellab.summary+json"
 _numbers = itertools.count(1)  # of the explorers of this process: those of one page must not share names
 
 
+@runtime_checkable
+class OwnView(Protocol):
+    """A result of a room above the views, which brings its card, the rows of its table and its JSON."""
+
+    def card(self) -> Card:
+        """Return the card."""
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the rows of a ``.csv``, all with the same fields; one at least."""
+
+    def as_json(self) -> str:
+        """Return all fields as JSON."""
+
+
 def bundle_of(result: Any) -> Bundle:
     """Return the display of a result by MIME type; ``text/plain`` is always there."""
+    if isinstance(result, OwnView):
+        return _bundle(lambda own: own.card())(result)
     kind = next((kind for kind in type(result).__mro__ if kind in BUNDLES), None)
     return {"text/plain": repr(result)} if kind is None else BUNDLES[kind](result)
 

@@ -31,7 +31,7 @@ from kernellab.launch.run import Run
 from kernellab.tune.dispatch.result import Dispatch
 from kernellab.tune.result import Tuning
 from kernellab.views import data as as_data
-from kernellab.views.bundles import CARDS, bundle_of
+from kernellab.views.bundles import CARDS, OwnView, bundle_of
 from kernellab.views.elements import html_page
 from kernellab.views.explorers import page_script
 from kernellab.views.figures.canvas import file_of
@@ -144,7 +144,8 @@ body { margin: 12px; background: Canvas; color: CanvasText; }
 
 def page_of(result: Any) -> str:
     """Return the card of a result as an HTML page, which needs no network."""
-    body, name, kernel = CARDS[type(result)](result).html(), type(result).__name__, _kernel(result)
+    card = result.card() if isinstance(result, OwnView) else CARDS[type(result)](result)
+    body, name, kernel = card.html(), type(result).__name__, _kernel(result)
     title = f"{kernel}: {name}" if kernel else name
     if isinstance(result, Comparison | FirstDifference):
         title = " vs ".join(result.names)
@@ -153,8 +154,12 @@ def page_of(result: Any) -> str:
 
 
 def _kernel(result: Any) -> str | None:
-    """The name of the kernel, where the result has it."""
-    kernel: str | None = result.kernel.name if isinstance(result, Graph) else getattr(result, "kernel", None)
+    """The name of the kernel, where the result has it; of a result with a view of its own, its name."""
+    kernel: str | None
+    if isinstance(result, OwnView):
+        kernel = getattr(result, "name", None)
+    else:
+        kernel = result.kernel.name if isinstance(result, Graph) else getattr(result, "kernel", None)
     return kernel
 
 
@@ -206,8 +211,9 @@ def save_result(
     """
     path = Path(path)
     suffix = path.suffix.lower()
-    if suffix not in SUFFIXES:
-        known = ", ".join(SUFFIXES)
+    writers = {end: write for end, write in SUFFIXES.items() if end not in _PICTURES or type(result) in FIGURES}
+    if suffix not in writers:
+        known = ", ".join(writers)
         name = type(result).__name__
         raise UsageError(f"A {name} cannot be saved as {path.name!r}; expected a file that ends in one of {known}.")
     asked = [*(["kind"] if kind is not None else []), *(["dark"] if dark else []), *options]
@@ -229,7 +235,7 @@ def _png(result: Any, *, kind: str | None, dark: bool, **options: Any) -> bytes:
 
 
 def _csv(result: Any, **_: Any) -> bytes:
-    rows = ROWS[type(result)](result)
+    rows = result.rows() if isinstance(result, OwnView) else ROWS[type(result)](result)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     head = rows[0] if rows else _EMPTY.get(type(result)) or result.frame.columns
@@ -239,6 +245,8 @@ def _csv(result: Any, **_: Any) -> bytes:
 
 
 def _json(result: Any, **_: Any) -> bytes:
+    if isinstance(result, OwnView):
+        return f"{result.as_json()}\n".encode()
     content = {"result": type(result).__name__, "kernel": _kernel(result), **DATA[type(result)](result)}
     return (json.dumps(content, indent=1, allow_nan=False) + "\n").encode()
 
