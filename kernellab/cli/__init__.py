@@ -7,6 +7,7 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -14,17 +15,20 @@ from kernellab import __version__
 from kernellab.cli import json_form
 from kernellab.cli.parser import parser
 from kernellab.cli.terminal import answers_alone, style_for, warned_in_a_line
-from kernellab.errors import KernellabError, LaunchError, UsageError
+from kernellab.errors import JudgeFailed, KernellabError, LaunchError, UsageError
 
 if TYPE_CHECKING:
+    from kernellab.cli.judge import JudgeAnswer
     from kernellab.cli.kept import Answer
     from kernellab.lab import Lab
 
-FAILED, WRONG_CALL, INTERRUPTED = 1, 2, 130
+FAILED, WRONG_CALL, JUDGE_FAILED, INTERRUPTED = 1, 2, 3, 130
 
 
 def main(arguments: Sequence[str] | None = None, open_lab: Callable[..., Lab] | None = None) -> int:
     """Run a command; returns the exit status: 0, 1 (the kernel's fault), 2 (a wrong call), 130 (interrupted).
+
+    `judge` returns 0 only for what is accepted, 1 for what is not, and 3 where it failed itself.
 
     ``open_lab`` makes the lab from ``target`` and ``store``; it is `kernellab.Lab` if left out.
     """
@@ -50,7 +54,9 @@ def main(arguments: Sequence[str] | None = None, open_lab: Callable[..., Lab] | 
 
 
 def status_of(error: KernellabError) -> int:
-    """Return the exit status of an error: 2 for what the call asks, 1 for what the kernel or its file does."""
+    """Return the exit status of an error: 2 for a wrong call, 1 for a kernel or its file, 3 for a judge that failed."""
+    if isinstance(error, JudgeFailed):
+        return JUDGE_FAILED
     is_call = isinstance(error, UsageError) and not isinstance(error, LaunchError)
     return WRONG_CALL if is_call else FAILED
 
@@ -149,4 +155,32 @@ def _lab(args: Namespace) -> int:
     return 0
 
 
-_WITHOUT_STORE = {"demo": _demo, "lab": _lab}
+def _judge(args: Namespace) -> int:
+    """Print verdicts as they come; nothing but an accepted candidate ends with status 0."""
+    from kernellab.cli.judge import judge_answers
+    from kernellab.judge import failing_as_judge
+
+    status = 0
+    with failing_as_judge(args.candidate), closing(judge_answers(args)) as answers:
+        while True:
+            with answers_alone(), warned_in_a_line():
+                answer = next(answers, None)
+            if answer is None:
+                return status
+            try:
+                _print_verdict(answer, args)
+            except BrokenPipeError:  # the verdict reached no one
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                return JUDGE_FAILED
+            status = max(status, answer.status)
+
+
+def _print_verdict(answer: JudgeAnswer, args: Namespace) -> None:
+    if not args.json:
+        _write(answer.text, sys.stdout)
+    elif answer.line:
+        print(answer.line)
+    sys.stdout.flush()
+
+
+_WITHOUT_STORE = {"demo": _demo, "judge": _judge, "lab": _lab}

@@ -43,7 +43,8 @@ def parser() -> argparse.ArgumentParser:
         prog="kernellab",
         description="A lab for Triton kernels. FILE.py defines a kernel and a function arguments(**sizes) that "
         "returns (grid, args, meta), or it was exported by kernellab.",
-        epilog="Exit status: 0; 1: the kernel or its file failed; 2: wrong call; 130: interrupted.",
+        epilog="Exit status: 0; 1: the kernel or its file failed, or judge did not accept it; 2: wrong call; 3: judge "
+        "itself failed; 130: interrupted.",
     )
     top.add_argument("--version", action=_Version, nargs=0, help="print the versions, and which were tested")
     commands = top.add_subparsers(required=True, metavar="COMMAND", dest="command", parser_class=_Parser)
@@ -55,6 +56,7 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--interpret", action="store_true", help="run on the CPU, where every access is checked")
     _add_timeout(run, 60.0, "of the launch")
     _add_measuring(commands)
+    _add_judge(commands)
     _add_keeping(commands)
     return top
 
@@ -98,6 +100,33 @@ def _add_measuring(commands: Any) -> None:
     bench.add_argument("--check", action="store_true", help="without a GPU, compare the outputs on the CPU")
     bench.add_argument("--rounds", type=_count, default=30, help="rounds of timing (30)")
     _add_timeout(bench, 60.0, "of a point")
+
+
+def _add_judge(commands: Any) -> None:
+    judge = commands.add_parser(
+        "judge",
+        help="judge a candidate's kernels by a specification",
+        description="Judge a candidate's kernels by a specification.",
+        epilog="Exit status: 0: accepted; 1: not accepted; 2: wrong call; 3: the judge failed; 130: interrupted.",
+    )
+    judge.add_argument("spec", metavar="SPEC.py", help="the specification: reference(), inputs(), sizes")
+    judge.add_argument(
+        "candidate", metavar="CANDIDATE.py", help="the file with solve(); of a folder, all *.py are judged"
+    )
+    judge.add_argument("--json", action="store_true", help="print each verdict as one line of JSON")
+    judge.add_argument("--verbose", action="store_true", help="print the full message behind an error")
+    _add_repeatable(judge, "--sizes", "NAME=V,NAME=V", "sizes instead of those of the specification; repeatable")
+    judge.add_argument("--no-time", action="store_true", help="take no times, even with a GPU")
+    _add_timeout(judge, 30.0, "of the candidate's process, and of each launch")
+    judge.add_argument("--key-file", metavar="FILE", help="sign verdicts with the bytes of this file (16 or more)")
+    judge.add_argument("--nonce", default="", metavar="TEXT", help="a text of yours that the verdict repeats")
+    judge.add_argument("--seed", type=_seed, metavar="N", help="repeat the inputs of the verdict with this seed")
+    judge.add_argument(
+        "--jobs", type=_count, default=1, metavar="N", help="judge N candidates of a folder at a time (1)"
+    )
+    judge.add_argument(
+        "--results", metavar="FILE", help="append each verdict to this file of JSON lines; skip those that it has"
+    )
 
 
 def _add_keeping(commands: Any) -> None:
@@ -226,6 +255,13 @@ def _positive(text: str) -> float:
 
 def _count(text: str) -> int:
     return _number(text, int, "a positive integer, such as 30")
+
+
+def _seed(text: str) -> int:
+    with suppress(ValueError):
+        if 0 <= (value := int(text)) < 1 << 63:
+            return value
+    raise argparse.ArgumentTypeError(f"it is {text!r}, and expected is an integer from 0 to 2**63 - 1")
 
 
 def _number(text: str, kind: type[_N], expected: str) -> _N:
