@@ -23,7 +23,7 @@ import torch
 from kernellab.errors import UsageError, first_line, value_text
 from kernellab.judge.correctness import Examiner, examine
 from kernellab.judge.cpu_launcher import CpuLauncher
-from kernellab.judge.kernel_text import clean_closure, problems_of_closure
+from kernellab.judge.kernel_text import clean_closure, problem_of_constant, problems_of_closure
 from kernellab.judge.operations import operation_problem
 from kernellab.judge.program import CandidateProgram, program_of_json
 from kernellab.judge.sandbox import SandboxResult, run_confined
@@ -211,6 +211,7 @@ def _read(data: bytes, specification: Specification, file: Path) -> Submission:
             reasons.append(_data_reason(program, program_of_json(second, len(kernels)), file, case))
             continue
         reasons += asked
+        reasons += _constant_reasons(program, kernels, file)
         reasons += _input_reasons(program, specification, file, case)
         programs[number] = program
     launches = any(step.kernel is not None for program in programs.values() for step in program.steps)
@@ -231,6 +232,19 @@ def _text_reasons(kernels: Sequence[Closure], file: Path) -> list[Reason]:
     return found
 
 
+def _constant_reasons(program: CandidateProgram, kernels: Sequence[Closure], file: Path) -> list[Reason]:
+    """Return the reasons against values of constexprs: a judge passes what is of Triton's language alone."""
+    reasons = []
+    for step in program.steps:
+        for variant in step.variants:
+            assert step.kernel is not None
+            for name, binding in variant.constants:
+                problem = problem_of_constant(name, binding, kernels[step.kernel])
+                if problem is not None:
+                    reasons.append(Reason(problem.rule, problem.detail, file.name, step.line))
+    return reasons
+
+
 def _operation_reasons(program: CandidateProgram, specification: Specification, file: Path) -> list[Reason]:
     reasons = []
     for step in program.steps:
@@ -244,7 +258,9 @@ def _operation_reasons(program: CandidateProgram, specification: Specification, 
 def _input_reasons(program: CandidateProgram, specification: Specification, file: Path, case: Case) -> list[Reason]:
     tensors = {name for name, value in specification.draw(case, 0).items() if isinstance(value, torch.Tensor)}
     unknown = [name for name, _ in program.inputs if name not in tensors]
-    return [Reason("unknown_input", f"Its program takes {name!r}, which is not an input.", file.name) for name in unknown]
+    return [
+        Reason("unknown_input", f"Its program takes {name!r}, which is not an input.", file.name) for name in unknown
+    ]
 
 
 def _data_reason(one: CandidateProgram, other: CandidateProgram, file: Path, case: Case) -> Reason:
