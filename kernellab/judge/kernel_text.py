@@ -15,16 +15,15 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from kernellab.judge.kernel_expressions import SyntaxProblem, chain_of
+from kernellab.judge.kernel_expressions import TYPE_BUILTINS, SyntaxProblem, chain_of
 from kernellab.judge.kernel_names import RUNNABLE_KINDS, NamesOfKernel, Rule, meaning_of
 from kernellab.judge.kernel_syntax import MOST_DEPTH, KernelCheck, depth_of
-from kernellab.source import CELL_PREFIX, Binding, Closure, Function, Opaque, parse_python
+from kernellab.source import CELL_PREFIX, Binding, Closure, Function, parse_python
 
 MOST_FUNCTIONS = 200
 MOST_CHARACTERS = 1_000_000
 _MOST_PROBLEMS = 100
 _LINE_BREAKS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x85\u2028\u2029]")  # lines to str.splitlines, not to Python
-_ANNOTATED = Opaque("type", "only annotations name it")
 _UNUSED = "def unused():\n    pass\n"
 
 
@@ -74,15 +73,15 @@ def clean_closure(closure: Closure) -> Closure:
     """Return a closure without problems as it is run: its kernels and helpers with the names that they use.
 
     Decorators are dropped; Python functions and classes that only those use give way to an empty function, so that
-    indices stay. Names of annotations that are not of Triton's language become placeholders. Each function has a file
-    of its own, whose label is that of the user's file; lines stay.
+    indices stay. An annotation that is no text and no name of the language becomes None, or ``'constexpr'``. Each
+    function has a file of its own, whose label is that of the user's file; lines stay.
     """
     functions, labels = [], []
     for index, function in enumerate(closure.functions):
-        file = f"{CELL_PREFIX}{index}-{function.name if function.kind in RUNNABLE_KINDS else 'unused'}"
-        if function.kind in RUNNABLE_KINDS:
-            kept = tuple(_kept_bindings(function, closure))
-            functions.append(replace(function, file=file, bindings=kept))
+        is_run = function.kind in RUNNABLE_KINDS
+        file = f"{CELL_PREFIX}{index}-{function.name if is_run else 'unused'}"
+        if is_run:
+            functions.append(_cleaned(function, file, closure))
             labels.append((file, closure.label(function.file)))
         else:
             functions.append(Function("unused", "python", _UNUSED, file, 1, False, ()))
@@ -153,27 +152,49 @@ def _names_of_code(node: ast.FunctionDef) -> frozenset[str]:
     )
 
 
-def _kept_bindings(function: Function, closure: Closure) -> Iterator[tuple[str, Binding]]:
-    (node,) = parse_python(function.text).body
+def _cleaned(function: Function, file: str, closure: Closure) -> Function:
+    """Return a function with plain annotations, in a file of its own, with the bindings that its text reads."""
+    node = _parsed(function.text)
+    lines = function.text.encode().split(b"\n")
+    replaced = [part for part in _annotations(node) if not _is_plain_annotation(part, function, closure)]
+    for part in sorted(replaced, key=lambda part: (part.lineno, part.col_offset), reverse=True):
+        _replace(lines, part, "'constexpr'" if "constexpr" in ast.unparse(part) else "None")
+    text = b"\n".join(lines).decode()
+    read = {part.id for part in ast.walk(_parsed(text)) if isinstance(part, ast.Name)}
+    bindings = tuple(
+        (name, binding)
+        for name, binding in dict(function.bindings).items()
+        if name in read and meaning_of(binding, (), closure.functions)[0].kind != "refused"
+    )
+    return replace(function, text=text, file=file, bindings=bindings)
+
+
+def _parsed(text: str) -> ast.FunctionDef:
+    (node,) = parse_python(text).body
     assert isinstance(node, ast.FunctionDef)
-    in_code, in_annotations = _names_of_code(node), _annotation_chains(node)
-    for name, binding in dict(function.bindings).items():
-        if name in in_code:
-            meaning, _ = meaning_of(binding, (), closure.functions)
-            if meaning.kind != "refused" or name in in_annotations:
-                yield name, binding if meaning.kind != "refused" else _ANNOTATED
-        elif name in in_annotations:
-            meanings = (meaning_of(binding, chain, closure.functions)[0] for chain in in_annotations[name])
-            yield name, _ANNOTATED if any(meaning.kind == "refused" for meaning in meanings) else binding
+    return node
 
 
-def _annotation_chains(node: ast.FunctionDef) -> dict[str, list[tuple[str, ...]]]:
-    """Return the chains of attributes behind each name in annotations of parameters."""
-    chains: dict[str, list[tuple[str, ...]]] = {}
-    for annotation in _annotations(node):
-        for part in ast.walk(annotation):
-            if isinstance(part, ast.Name | ast.Attribute):
-                root, attributes = chain_of(part)
-                if root is not None:
-                    chains.setdefault(root.id, []).append(attributes)
-    return chains
+def _is_plain_annotation(node: ast.expr, function: Function, closure: Closure) -> bool:
+    """Whether an annotation is a text, None, or a name of the language: nothing that Python would compute."""
+    if isinstance(node, ast.Constant):
+        return True
+    root, attributes = chain_of(node)
+    if root is None:
+        return False
+    binding = dict(function.bindings).get(root.id)
+    if binding is None:
+        return root.id in TYPE_BUILTINS and not attributes
+    meaning, used = meaning_of(binding, attributes, closure.functions)
+    return meaning.kind in {"type", "class", "value"} and used == len(attributes)
+
+
+def _replace(lines: list[bytes], node: ast.expr, text: str) -> None:
+    """Replace an expression in brackets by another, on the same lines."""
+    assert node.end_lineno is not None
+    assert node.end_col_offset is not None
+    first, last = node.lineno - 1, node.end_lineno - 1
+    end = lines[last][node.end_col_offset :]
+    lines[first] = lines[first][: node.col_offset] + text.encode() + (end if last == first else b"")
+    if last > first:
+        lines[first + 1 : last + 1] = [b""] * (last - first - 1) + [end]
