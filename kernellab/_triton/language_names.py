@@ -33,6 +33,7 @@ _LIBRARY_STUBS = "triton.language.extra.libdevice"
 _ASSEMBLY = frozenset({"inline_asm_elementwise"})
 _FOREIGN_CODE = frozenset({"extern_elementwise"})  # takes the path of a library
 _CONSTRUCTIBLE = frozenset({"condition", "constexpr", "range", "slice", "static_range", "tuple"})
+_PLAIN_FUNCTIONS = frozenset({"get_int_dtype"})  # of numbers, which sorts by hand use
 _ENUM_MEMBERS = frozenset({"NONE", "ALL"})  # of tl.PropagateNan
 _LAYOUT_FACTORIES = frozenset({"get_default_for", "with_identity_for"})
 

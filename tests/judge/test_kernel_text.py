@@ -283,6 +283,7 @@ def test_a_function_of_the_compiler_computes_on_numbers_and_reads_no_file() -> N
         body("for i in tl.static_range(4):", "    continue"),
         body("x = [i + 1 for i in (1, 2)]", "y = x[0]", "z = n[None, :]", "w = n[:, None]"),
         body("x = math.pi + math.inf"),
+        body("x = n.to(tl.core.get_int_dtype(bitwidth=32, signed=True), bitcast=True)"),
         body("x = tl.math.exp(n) + tl.extra.cuda.libdevice.tanh(n)"),
         body("x = triton.cdiv(BLOCK, 2) + triton.language.cdiv(n, 2) + triton.next_power_of_2(BLOCK)"),
         body("x = tl.max(n, axis=0, propagate_nan=tl.PropagateNan.ALL)"),
