@@ -151,11 +151,8 @@ def _member(value: Any, name: str, rest: tuple[str, ...], used: int) -> Language
     if isinstance(value, tl.dtype | tl.constexpr | bool | int | float):
         return LanguageName("value", used)
     home = getattr(value, "__module__", None)
-    if (
-        isinstance(value, FunctionType)
-        and _is_of_language(home)
-        and (tl.core.is_builtin(value) or home == _LIBRARY_STUBS)
-    ):
+    is_known = tl.core.is_builtin(value) or home == _LIBRARY_STUBS or name in _PLAIN_FUNCTIONS
+    if is_known and isinstance(value, FunctionType) and _is_of_language(home):
         return LanguageName("builtin", used)
     return OutsideLanguage("host_code", "is a Python object, not of Triton's language")
 
