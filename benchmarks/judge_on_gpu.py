@@ -150,9 +150,9 @@ import kernel_file
 
 
 def baseline(x):
-    out = torch.empty_like(x)
-    count = int(x.numel() * {share})
-    kernel_file.kernel[(triton.cdiv(count, 1024),)](x, out, count, BLOCK=1024)
+    count = int(x.numel() * {share}) // 1024 * 1024
+    more, out = (torch.empty(count, dtype=x.dtype, device=x.device) for _ in range(2))
+    kernel_file.kernel[(count // 1024,)](more, out, count, BLOCK=1024)
     return out
 """
 
@@ -241,8 +241,8 @@ def known_speeds(lab: kernellab.Lab, folder: Path, count: int) -> None:
     told = 0
     for number in range(count):
         lows = {}
-        size = COUNT // 2 + number * 999_424
-        for share in (1.0, 1 / 1.03):
+        size = COUNT // 2 + number * 1_048_576
+        for share in (1.0, 1.03):
             text = pair.specification.replace(f"'n': {COUNT}", f"'n': {size}").replace("baseline = reference\n", "")
             spec = HEAD.rstrip() + "\n" + text + MORE_WORK.format(share=share)
             path = folder / f"known_{number}_{share:.3f}.py"
@@ -251,11 +251,11 @@ def known_speeds(lab: kernellab.Lab, folder: Path, count: int) -> None:
             candidate.write_text(pair.candidate)
             verdict = judge(path, candidate, lab=lab)
             lows[share] = verdict
-        equal, less = lows[1.0], lows[1 / 1.03]
-        is_told = less.speedup_high < equal.speedup_low and abs(equal.speedup - 1) < 0.015
+        equal, faster = lows[1.0], lows[1.03]
+        is_told = faster.speedup_low > max(equal.speedup_high, 1.0)
         told += is_told
         print(
-            f"equal {speedup_text(equal)}  3 % apart {speedup_text(less)}  {'told' if is_told else 'NOT TOLD'}",
+            f"equal {speedup_text(equal)}  3 % faster {speedup_text(faster)}  {'told' if is_told else 'NOT TOLD'}",
             flush=True,
         )
     print(f"{told} of {count} told apart")
