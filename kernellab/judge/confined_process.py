@@ -1,0 +1,243 @@
+"""The processes of a sandbox: a supervisor, the first process of a namespace, and the confined one.
+
+The supervisor enters namespaces and ends everything below it when the judge asks for it or is gone. The first process
+imports the module, which is the judge's own, and forks; the fork has one thread, confines itself, and runs the module's
+``main``, which loads the candidate. It keeps three descriptors of the judge's, all of no harm: its input, which is
+empty by then, a file for what it prints, and the result pipe.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import select
+import signal
+import struct
+import sys
+import sysconfig
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, NoReturn
+
+from kernellab.judge.confinement import (
+    ALL_LAYERS,
+    Access,
+    Bounds,
+    Layer,
+    adopt_orphans,
+    close_to_others,
+    confine,
+    end_with_parent,
+    enter_namespaces,
+)
+from kernellab.settings import child_environment
+
+MOST_BYTES = 64 << 20
+LENGTH = struct.Struct("!Q")
+_TICK_MS = 20
+_PAUSE_S = 0.001
+_SYSTEM_FILES = (
+    *("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/share/zoneinfo"),
+    *("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime", "/etc/nsswitch.conf"),
+    *("/etc/passwd", "/etc/group", "/etc/os-release"),
+    *("/proc/cpuinfo", "/proc/meminfo", "/proc/version", "/sys/devices/system/cpu", "/sys/devices/system/node"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """The task of the processes: ``module`` with ``main``, the scratch folder, bounds, and the layers to apply."""
+
+    module: str
+    scratch: str
+    bounds: Bounds
+    layers: frozenset[Layer] = ALL_LAYERS
+
+    def as_json(self) -> str:
+        """Return one line of JSON."""
+        return json.dumps({**asdict(self), "layers": sorted(self.layers)})
+
+
+def _setup_of(text: bytes) -> Setup:
+    fields = json.loads(text)
+    layers = frozenset(Layer(name) for name in fields["layers"])
+    return Setup(fields["module"], fields["scratch"], Bounds(**fields["bounds"]), layers)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pipes:
+    """Descriptors: the judge's word to end is read from ``control``; lines of JSON go to ``status``."""
+
+    control: int
+    status: int
+    result: int
+
+    def tell(self, **line: Any) -> None:
+        """Write a line to the judge."""
+        os.write(self.status, json.dumps(line).encode() + b"\n")
+
+
+def main(path: list[str], *descriptors: str) -> NoReturn:
+    """Be the supervisor. Standard input has a line with a `Setup`, then the request."""
+    pipes = _Pipes(*(int(descriptor) for descriptor in descriptors))
+    with open(0, "rb", closefd=False) as file:
+        setup = _setup_of(file.readline())
+        request = file.read()
+    _empty_standard_input()
+    judge = os.getppid()
+    adopt_orphans()
+    if Layer.NAMESPACES in setup.layers:
+        pipes.tell(isolation=enter_namespaces())
+    close_to_others()
+    supervisor = os.getpid()
+    first = os.fork()
+    if first == 0:
+        _run_first_process(setup, request, pipes, supervisor, path)
+    os.close(pipes.status)
+    os.close(pipes.result)
+    _supervise(first, pipes.control, judge)
+    os._exit(0)
+
+
+def _empty_standard_input() -> None:
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+
+
+def _supervise(first: int, control: int, judge: int) -> None:
+    """Wait until the first process ends, the judge asks for the end, or is gone; then end what is left."""
+    poll = select.poll()
+    poll.register(control, select.POLLIN)
+    while os.getppid() == judge and not poll.poll(_TICK_MS):
+        if os.waitpid(first, os.WNOHANG)[0] == first:
+            break
+    else:
+        os.kill(first, signal.SIGKILL)
+    while True:
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return
+        for pid in _descendants(os.getpid()):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(_PAUSE_S)
+
+
+def _descendants(root: int) -> set[int]:
+    """The processes below one, by /proc; of a PID namespace below, its first process is enough."""
+    parents: dict[int, int] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
+                parents[int(name)] = int(file.read().rpartition(b")")[2].split()[1])
+    below: set[int] = set()
+    added = {root}
+    while added:
+        added = {pid for pid, parent in parents.items() if parent in added} - below
+        below |= added
+    return below
+
+
+def _run_first_process(setup: Setup, request: bytes, pipes: _Pipes, supervisor: int, path: list[str]) -> NoReturn:
+    """Import the module, fork the confined process, and wait for it; all others end with this process."""
+    end_with_parent(supervisor)
+    os.close(pipes.control)
+    try:
+        sys.path[:] = path
+        run = importlib.import_module(setup.module).main
+    except BaseException as exc:  # noqa: BLE001 - becomes an error of the judge
+        traceback.print_exc()
+        pipes.tell(failed=f"{type(exc).__name__}: {exc}")
+        os._exit(1)
+    this = os.getpid()
+    confined = os.fork()
+    if confined == 0:
+        _run_confined_process(run, setup, request, pipes, this)
+    os.close(pipes.result)
+    while True:
+        pid, status = os.wait()
+        if pid == confined:
+            pipes.tell(status=status)
+            os._exit(0)
+
+
+def _run_confined_process(
+    run: Callable[[bytes, Callable[[bytes], None]], None], setup: Setup, request: bytes, pipes: _Pipes, parent: int
+) -> NoReturn:
+    status = 1
+    try:
+        _close_others({0, 1, 2, pipes.status, pipes.result})
+        readable = readable_paths()
+        sys.dont_write_bytecode = True
+        sys.path[:] = [*(entry for entry in sys.path if _is_beneath(entry, readable)), setup.scratch]
+        phrases = confine(Access(readable, setup.scratch), setup.bounds, setup.layers)
+        end_with_parent(parent)
+        pipes.tell(isolation=phrases, ready=True)
+    except BaseException as exc:  # noqa: BLE001 - as above
+        traceback.print_exc()
+        pipes.tell(failed=f"{type(exc).__name__}: {exc}")
+        os._exit(1)
+    os.close(pipes.status)
+    try:
+        run(request, lambda data: _send(pipes.result, data))
+        status = 0
+    except SystemExit as exc:
+        status = exc.code if isinstance(exc.code, int) else int(exc.code is not None)
+    except BaseException:  # noqa: BLE001 - the candidate's, seen by its status
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(BaseException):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(status & 0xFF)
+
+
+def _send(descriptor: int, data: bytes) -> None:
+    """Write the message of this process: its length in eight bytes, then the data.
+
+    Raises:
+        ValueError: it has more than `MOST_BYTES`.
+    """
+    if len(data) > MOST_BYTES:
+        raise ValueError(f"The message has {len(data):,} bytes; the most is {MOST_BYTES:,}.")
+    rest = memoryview(LENGTH.pack(len(data)) + data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def _close_others(kept: set[int]) -> None:
+    ordered = sorted(kept)
+    for first, second in zip(ordered, [*ordered[1:], os.sysconf("SC_OPEN_MAX")], strict=True):
+        os.closerange(first + 1, second)
+
+
+def readable_paths() -> tuple[str, ...]:
+    """The files that Python, its installed packages and the system's libraries lie in, and the packages loaded here.
+
+    Other entries of ``sys.path`` are left out: a folder there may hold the judge's own files.
+    """
+    installed = {sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    installed |= {entry for entry in sys.path if entry.endswith(("-packages", ".zip"))}
+    prefixes = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix} - {"/"}
+    installed |= {os.path.join(prefix, name) for prefix in prefixes for name in ("lib", "lib64")}
+    paths = [*sorted(installed, key=len), *_SYSTEM_FILES, *child_environment().get("LD_LIBRARY_PATH", "").split(":")]
+    for name, module in list(sys.modules.items()):
+        if "." not in name and name != "__main__":
+            own = getattr(module, "__file__", None)
+            paths += list(getattr(module, "__path__", ())) or ([own] if isinstance(own, str) else [])
+    readable: list[str] = []
+    for path in paths:
+        if os.path.isabs(path) and os.path.exists(path) and not _is_beneath(path, readable):
+            readable.append(path)
+    return tuple(readable)
+
+
+def _is_beneath(path: str, folders: tuple[str, ...] | list[str]) -> bool:
+    return any(path == folder or path.startswith(folder.rstrip("/") + "/") for folder in folders)
