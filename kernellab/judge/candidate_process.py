@@ -212,6 +212,8 @@ def named_outputs(result: Any) -> dict[str, Any]:
         members = {str(name): value for name, value in result.items()}
     else:
         members = {"output": result}
+    if not members:
+        raise UsageError("solve returns no tensor; return one for each output.")
     for name, value in members.items():
         if not isinstance(value, torch.Tensor):
             raise UsageError(f"solve returns a {type(value).__name__} as {name}; expected a tensor.")

@@ -52,6 +52,12 @@ def _with_zeros(values: torch.Tensor, generator: torch.Generator) -> torch.Tenso
     return _normal(values, generator) * kept
 
 
+def _all_magnitudes(values: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Return values from 1e-10 to 1e10: few terms dominate a sum, and narrower formats overflow."""
+    exponents = torch.rand(values.shape, generator=generator, dtype=torch.float64) * 20 - 10
+    return _normal(values, generator) * 10**exponents
+
+
 def _nonfinite(values: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     drawn = _normal(values, generator).flatten()
     for special in (float("inf"), float("-inf"), float("nan")):
@@ -70,6 +76,7 @@ CHANGES: dict[str, Change] = {
     "sorted": _sorted,
     "repeated": _repeated,
     "with zeros": _with_zeros,
+    "all magnitudes": _all_magnitudes,
     "with inf and nan": _nonfinite,
 }
 NONFINITE = "with inf and nan"
@@ -106,6 +113,8 @@ def _redrawn(tensor: torch.Tensor, change: Change, generator: torch.Generator) -
         drawn = drawn.abs()
     if tensor.dtype in _NARROW and change is _large:
         drawn = drawn / 8
+    elif tensor.dtype in _NARROW and change is _all_magnitudes:
+        drawn = drawn.sign() * drawn.abs() ** 0.2
     new = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
     new.copy_(drawn.to(tensor.dtype))
     return new
