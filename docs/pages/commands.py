@@ -11,7 +11,8 @@ from kernellab.cli.parser import TESTED, parser
 LEAD = f"""# Command line
 
 `kernellab COMMAND`, or `python -m kernellab COMMAND`; {TESTED}. [For scripts and agents](agents.md) shows them in use,
-and says what a kernel file is. Exit status: 0; 1: the kernel or its file failed; 2: wrong call; 130: interrupted.
+and says what a kernel file is. Exit status: 0; 1: the kernel or its file failed, or `judge` did not accept it; 2: wrong
+call; 3: `judge` itself failed; 130: interrupted.
 """
 BEFORE = {
     "tune": ", after the parameters of its config",

@@ -199,6 +199,48 @@ ANSWERS: Mapping[str, tuple[JsonField, ...]] = {
         ),
         *_MEASURED,
     ),
+    "judge": _fields(
+        ("verdict", "string", "`accepted`, `wrong`, `refused`, `unsafe` or `slow`"),
+        (
+            "reasons",
+            "array of objects",
+            (
+                "what speaks against the candidate: `rule`, `detail`, `file`, `line`, `trial`; of a wrong element "
+                "`output`, `index`, `got`, `expected`, `bound`; null where not known"
+            ),
+        ),
+        (
+            "trials",
+            "array of objects",
+            (
+                "what was tried: `sizes`, `is_hidden`, `distribution`, `seed`, `outcome` (`right`, `wrong`, `unsafe`, "
+                "`refused`, `not asked`), `varied` (the input that alone was drawn anew), `device`, `seconds`"
+            ),
+        ),
+        (
+            "timings",
+            "array of objects",
+            (
+                "times on a GPU by size: `sizes`, `time_us`, `low_us`, `high_us`, `baseline_us`, `speedup`, "
+                "`speedup_low`, `speedup_high`, `roofline_us`, `is_launch_bound`, `samples`"
+            ),
+        ),
+        ("speedup", "number or null", "over the baseline: the geometric mean over the timed sizes"),
+        ("speedup_low", "number or null", "the lower bound of that"),
+        ("speedup_high", "number or null", "the upper bound"),
+        ("notes", "array of strings", "remarks"),
+        ("isolation", "array of strings", "what kept the candidate's process apart"),
+        ("kernels", "array of strings", "the kernels that it launches"),
+        ("name", "string", "the name of the candidate's file"),
+        ("specification", "string", "the SHA-256 digest of the specification"),
+        ("candidate", "string", "the SHA-256 digest of the candidate"),
+        ("environment", "object", "versions by name"),
+        ("options", "object", "of the call: `sizes` (null: the specification's), `time`, `timeout_s`"),
+        ("nonce", "string", "the text that the caller gave"),
+        ("seed", "integer", "what the inputs were drawn with"),
+        ("seconds", "number", "the wall time of all of it"),
+        ("signature", "string", 'the HMAC of the line before this field, or `""` without a key'),
+    ),
     "ls": _fields(
         ("search", "string", "what was searched for"),
         ("rows", "array of objects", "a row per version, the best match first"),

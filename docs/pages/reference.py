@@ -147,6 +147,17 @@ CHAPTERS = (
         ),
     ),
     Chapter(
+        "judge",
+        "The judge",
+        "What `kernellab.judge` takes and gives, and batches of candidates.",
+        (
+            "kernellab.judge.judging.judge",
+            "kernellab.judge.verdict",
+            "kernellab.judge.batch.judge_all",
+            "kernellab.judge.batch.JudgeFailure",
+        ),
+    ),
+    Chapter(
         "workloads",
         "Configs and grids",
         "What is worth trying, by kind of kernel.",
@@ -185,7 +196,7 @@ CHAPTERS = (
         "results",
         "Figures and files",
         "What every result of the lab has: figures, a page, files.",
-        ("kernellab.display.Drawable",),
+        ("kernellab.display.Drawable", "kernellab.display.Savable"),
     ),
     Chapter(
         "views",

@@ -1,4 +1,4 @@
-"""A judge of kernels: a candidate against a specification, without its Python beside the verdict or the clock.
+"""A judge of kernels: a candidate against a specification, without its Python next to the verdict or the clock.
 
 The module is the verb: ``kernellab.judge(spec, candidate)`` judges.
 """

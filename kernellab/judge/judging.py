@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from kernellab import __version__
 from kernellab.errors import UsageError, first_line, value_text
 from kernellab.judge.correctness import Examiner, examine
 from kernellab.judge.cpu_launcher import CpuLauncher
@@ -299,7 +298,7 @@ def _error_reason(error: Any, file: Path, what: str, case: Case | None = None) -
 
 def environment() -> tuple[tuple[str, str], ...]:
     """Return the versions that a verdict holds for."""
-    versions = [("kernellab", __version__), ("python", platform.python_version())]
+    versions = [("kernellab", metadata.version("kernellab")), ("python", platform.python_version())]
     for name in ("torch", "triton"):
         versions.append((name, metadata.version(name)))
     return (*versions, ("machine", platform.machine()))

@@ -34,7 +34,7 @@ def test_the_commands_of_the_page_run_in_its_order(kernellab: Call) -> None:
 def test_the_page_of_the_command_line_has_every_command_option_and_field() -> None:
     page = commands.page()
     names = [name for name, _, _ in commands.commands()]
-    assert set(names) == {*kept.COMMANDS, *COMMANDS, "demo", "lab"}
+    assert set(names) == {*kept.COMMANDS, *COMMANDS, "demo", "judge", "lab"}
     for name, _, parser in commands.commands():
         section = page.partition(f"\n## `{name}`\n")[2].partition("\n## ")[0]
         for action in parser._actions:

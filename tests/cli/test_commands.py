@@ -9,6 +9,7 @@ import pytest
 from docs.pages.json_schema import ANSWERS, EFFECTS, HEAD, ROWS
 from kernellab.store import Store
 from tests.cli.conftest import Call
+from tests.judge.files import ADDER, ADDITION
 from tests.registry.kept import entered, key, measured
 
 CALLS = {
@@ -20,6 +21,7 @@ CALLS = {
     "predict": ("predict", "add.py", "--size", "n=2**20", "--device", "h200"),
     "tune": ("tune", "add.py", "--space", "BLOCK=128,256", "--space", "num_warps=2,4", "--where", "BLOCK > 128"),
     "bench": ("bench", "add.py", "--over", "n=500,1000", "--versus", "reference"),
+    "judge": ("judge", "spec.py", "candidate.py", "--no-time", "--sizes", "n=64"),
     "ls": ("ls",),
     "merge": ("merge", "theirs"),
     "regressions": ("regressions", "add_kernel", "--since", "2020-01-01"),
@@ -36,6 +38,9 @@ CHOSEN = {"tune": ("BLOCK",), "bench": ("n", "BLOCK")}
 def test_json_has_the_fields_of_the_schema_and_nothing_else_is_printed(kernellab: Call, command: str) -> None:
     if command == "ls":
         kernellab("run", "add.py")
+    if command == "judge":
+        Path("spec.py").write_text(ADDITION)
+        Path("candidate.py").write_text(ADDER)
     if command == "regressions":
         keep_times(1.0)
     if command == "merge":
@@ -48,7 +53,7 @@ def test_json_has_the_fields_of_the_schema_and_nothing_else_is_printed(kernellab
         assert [name for name in row if name not in CHOSEN.get(command, ())] == [field.name for field in ROWS[command]]
     assert called.json["schema"] == 1
     assert called.json["command"] == command
-    assert ("imported" in called.err) is (command not in {"ls", "merge", "regressions"})
+    assert ("imported" in called.err) is (command not in {"judge", "ls", "merge", "regressions"})
 
 
 @pytest.mark.slow

@@ -50,7 +50,8 @@ def test_what_the_reference_names_exists() -> None:
 
 def test_what_the_package_offers_and_its_verbs_return_is_in_the_reference() -> None:
     documented = reference.documented()
-    for name in set(kernellab.__all__) - {"__version__", "errors", "KernellabError"}:
+    assert "kernellab.judge.judging.judge" in documented  # kernellab.judge is a module that calls it
+    for name in set(kernellab.__all__) - {"__version__", "errors", "KernellabError", "judge"}:
         offered = getattr(kernellab, name)
         assert f"{offered.__module__}.{offered.__name__}" in documented
     verbs = {name: verb for name, verb in inspect.getmembers(kernellab.Lab, inspect.isfunction) if name[0] != "_"}
