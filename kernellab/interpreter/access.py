@@ -17,19 +17,18 @@ from kernellab.interpreter.functions import external_function
 from kernellab.interpreter.memory import CheckedMemory
 from kernellab.interpreter.promises import PromiseName
 from kernellab.interpreter.recording import RecordingSites, ValueRecorder
+from kernellab.interpreter.scaled_operands import scaled_operand
 from kernellab.interpreter.values import (
     LOADED,
     Array,
     Handle,
     Taint,
-    decode,
-    encode,
+    holds_payloads,
     is_low_precision,
     join_taints,
     numpy_dtype,
     plain,
     raw_dtype,
-    scaled_operand,
     to_bits,
     to_values,
     wrap,
@@ -220,32 +219,41 @@ class CheckedBuilder(ArithmeticBuilder):
         addresses = self._atomic(ptr, lanes, element, sem)
         if addresses is None:
             return Handle(np.zeros_like(val.data), element)
-        if is_low_precision(element.name):
-            return self._atomic_low_precision(rmw_op, addresses, val, lanes, element)
+        if is_low_precision(element.name) or holds_payloads(element):
+            return self._atomic_by_lane(rmw_op, addresses, val, lanes, element)
         everything = np.ones(ptr.data.shape, bool) if lanes is None else lanes
         values = np.ascontiguousarray(to_bits(val.data, element))
         operation = self.ir_rmw_op_to_interpreter_rmw_op[rmw_op]
         old = _native.atomic_rmw(operation, addresses, values, everything, self.ir_sem_to_interpreter_sem[sem])
         return Handle(old, element)
 
-    def _atomic_low_precision(
-        self, rmw_op: Any, addresses: Array, val: Handle, lanes: Array | None, element: Any
-    ) -> Handle:
-        """Update one lane after the other: read, combine in float32, round, write."""
-        if rmw_op not in _COMBINE:
-            raise UnsupportedOperation(f"atomic {rmw_op} on {element.name}")
-        name, dtype = element.name, raw_dtype(element)
-        old = np.zeros(addresses.shape, np.float32)
+    def _atomic_by_lane(self, rmw_op: Any, addresses: Array, val: Handle, lanes: Array | None, element: Any) -> Handle:
+        """Update one lane after the other: read, combine as computed with, round, write."""
+        dtype = raw_dtype(element)
+        old = np.zeros(addresses.shape, numpy_dtype(element))
+        values = np.broadcast_to(val.data, addresses.shape)
         one = np.ones(1, bool)
         for index in np.ndindex(addresses.shape):
             if lanes is not None and not lanes[index]:
                 continue
             address = addresses[index].reshape(1)
-            before = decode(_native.load(address, one, np.zeros(1, dtype), dtype), name)
-            after = wrap(_COMBINE[rmw_op](before, val.data[index].reshape(1)), element)
-            _native.store(address, encode(after.data, name), one)
+            before = to_values(_native.load(address, one, np.zeros(1, dtype), dtype), element)
+            after = self.combine_atomically(rmw_op, Handle(before, element), Handle(values[index].reshape(1), element))
+            _native.store(address, to_bits(after.data, element), one)
             old[index] = before[0]
         return Handle(old, element)
+
+    def combine_atomically(self, rmw_op: Any, old: Handle, new: Handle) -> Handle:
+        """Return the value that an atomic of floats leaves in memory.
+
+        Raises:
+            UnsupportedOperation: the operation is not one of floats.
+        """
+        if rmw_op not in _COMBINE:
+            raise UnsupportedOperation(f"atomic {rmw_op} on {old.dtype.name}")
+        if rmw_op == _ir.ATOMIC_OP.FADD:
+            return self.create_fadd(old, new)  # type: ignore[no-any-return]
+        return wrap(_COMBINE[rmw_op](old.data, new.data), old.dtype)
 
     def create_atomic_cas(self, ptr: Handle, cmp: Handle, val: Handle, sem: Any, scope: Any) -> Handle:
         """Store ``val`` where memory equals ``cmp``; return the old values."""
@@ -295,7 +303,7 @@ class CheckedBuilder(ArithmeticBuilder):
         """Load the block at ``indices``; elements outside the shape are the padding, zero or NaN."""
         ptrs, mask = descriptor_block(desc, indices)
         result = self._load(ptrs, mask, _padding(desc.padding, ptrs), volatile=False)
-        if desc.round_f32_to_tf32 and result.dtype == tl.float32:
+        if desc.round_f32_to_tf32 and result.dtype == tl.float32 and not holds_payloads(result.dtype):
             result = Handle(_tf32(result.data), result.dtype)
         return result
 

@@ -20,7 +20,7 @@ import numpy as np
 import triton.language as tl
 from triton.runtime import interpreter as upstream
 
-from kernellab.interpreter.values import Array, add_taint, plain, wrap
+from kernellab.interpreter.values import Array, add_taint, holds_payloads, plain, wrap
 
 _standard = tl.standard
 
@@ -107,10 +107,11 @@ def _normalised_axis(axis: int, rank: int) -> int:
 
 
 def _reduce_blocks(blocks: list[Array], dtypes: list[Any], axis: int, combine_fn: Any) -> list[Array]:
-    fast = _FAST_REDUCTIONS.get(id(combine_fn))
+    is_real = not holds_payloads(dtypes[0].scalar)
+    fast = _FAST_REDUCTIONS.get(id(combine_fn)) if is_real else None
     if fast is not None and len(blocks) == 1:
         return [fast(blocks[0], axis)]
-    pick = _INDEX_REDUCTIONS.get(id(combine_fn))
+    pick = _INDEX_REDUCTIONS.get(id(combine_fn)) if is_real else None
     if pick is not None and len(blocks) == 2:
         where = np.expand_dims(pick(blocks[0], axis=axis), axis)  # the first wins a tie
         return [np.take_along_axis(block, where, axis).squeeze(axis) for block in blocks]
@@ -124,7 +125,7 @@ def _reduce_blocks(blocks: list[Array], dtypes: list[Any], axis: int, combine_fn
 
 
 def _scan_blocks(blocks: list[Array], dtypes: list[Any], axis: int, combine_fn: Any) -> list[Array]:
-    fast = _FAST_SCANS.get(id(combine_fn))
+    fast = None if holds_payloads(dtypes[0].scalar) else _FAST_SCANS.get(id(combine_fn))
     if fast is not None and len(blocks) == 1:
         return [fast(blocks[0], axis)]
     if _has_branches(combine_fn):

@@ -304,6 +304,7 @@ class Interpreter:
         on_accesses: Callable[[ElementAccesses], None] | None = None,
         record: RecordRequest | None = None,
         on_values: Callable[[tuple[RecordedValue, ...], tuple[NonFiniteEvent, ...]], None] | None = None,
+        algebra: bool = False,
     ) -> Run:
         """Run a launch of a jit function on CPU tensors.
 
@@ -312,7 +313,8 @@ class Interpreter:
         is called from time to time with (programs done, programs in total). With ``follows``, a kernel that reaches
         other live tensors through addresses is run again with these. ``warps`` is the number of warps per program.
         ``on_accesses`` receives the record of ``watch``, and ``on_values`` the values that ``record`` asks for, also of
-        a kernel that fails; then only its programs run, and the tensors do not change.
+        a kernel that fails; then only its programs run, and the tensors do not change. With ``algebra``, floats are
+        evaluated in the ring of `kernellab.interpreter.algebra`.
 
         Raises:
             LaunchError: an argument cannot be sent to another process, or the kernel is in Gluon.
@@ -326,7 +328,7 @@ class Interpreter:
         is_whole = False
         while True:
             with in_shared_memory(values, grid, uninitialised=uninitialised, is_whole=is_whole) as shared:
-                job = InterpretJob(closure, shared.launch, bound, warps, multiprocessors(), watch, record)
+                job = InterpretJob(closure, shared.launch, bound, warps, multiprocessors(), watch, record, algebra)
                 outcome = self._run_job(Job(interpret, job, f"kernel {closure.name}"), timeout_s, progress)
                 is_kept = outcome.failure is None and record is None
                 written = outcome.written if is_kept else frozenset[int]()
@@ -347,7 +349,8 @@ class Interpreter:
             on_accesses(outcome.accesses)
         findings = tuple(_relabel_finding(finding, closure) for finding in outcome.findings)
         notes = (*outcome.notes, *_copy_notes(copied_bytes, is_repeated=is_whole))
-        return Run(closure.name, grid, outcome.seconds, changed, findings, "interpreter", outcome.output, notes)
+        run = Run(closure.name, grid, outcome.seconds, changed, findings, "interpreter", outcome.output, notes)
+        return dataclasses.replace(run, unmodelled=outcome.unmodelled)
 
     def _run_job(
         self, job: Job[InterpretJob, RunOutcome], timeout_s: float | None, progress: Progress | None

@@ -5,9 +5,6 @@ exactly. An operation computes in float32 and rounds its result, as the GPU does
 has neither Triton's saturation nor rounding towards zero and gives all NaNs one code; bf16 is the upper half of a
 float32.
 
-OCP Microscaling Formats (MX) specification 1.0, for ``tl.dot_scaled``: a scale is a power of two in E8M0 (255 is NaN)
-for each group of elements along K; E2M1 elements are packed two per byte, the first in the low half.
-
 A value that is undefined on a GPU is harmless alone: lanes with a masked divisor are usually masked off later. So its
 taint is followed to a store, an address or a branch.
 """
@@ -26,6 +23,7 @@ import numpy as np
 import triton.language as tl
 from numpy.typing import NDArray
 
+from kernellab.interpreter import algebra
 from kernellab.interpreter.faults import current_line
 
 Floats = NDArray[np.float32]
@@ -63,8 +61,6 @@ _BF16_MASK = np.uint32(0xFFFF0000)
 _QUIET = np.uint32(0x00400000)
 _SIGN, _E5M2_INFINITY = np.uint8(0x80), np.uint8(0x7C)
 _PAYLOAD_SHIFT = np.uint32(21)  # the two mantissa bits of an e5m2 NaN are the top two of a float32
-_E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
-_E8M0_NAN = 255
 
 
 def is_low_precision(name: str) -> bool:
@@ -166,35 +162,6 @@ def _code_values(name: str) -> Floats:
     return values
 
 
-def scaled_operand(elements: Array, scales: Array | None, *, is_e2m1: bool, k_pack: bool, is_rhs: bool) -> Floats:
-    """Return an operand of ``tl.dot_scaled`` with its scales applied.
-
-    The left one has K last; of the right one, K is the second to last axis, and its scales come as (N, K / group).
-    With ``k_pack``, E2M1 elements are packed along K, not along the other axis.
-    """
-    if is_e2m1:
-        along_k = -2 if is_rhs else -1
-        across_k = -1 if is_rhs else -2
-        elements = _unpack_e2m1(elements.view(np.uint8), along_k if k_pack else across_k)
-    values = elements.astype(np.float32)
-    if scales is None:
-        return values
-    if scales.dtype.kind == "f":
-        factors = scales.astype(np.float32)
-    else:
-        codes = scales.view(np.uint8).astype(np.int32)
-        powers = np.ldexp(np.float32(1), codes - 127).astype(np.float32)
-        factors = np.where(codes == _E8M0_NAN, np.float32(np.nan), powers)
-    factors = np.repeat(factors, values.shape[-2 if is_rhs else -1] // factors.shape[-1], axis=-1)
-    return values * (np.swapaxes(factors, -1, -2) if is_rhs else factors)
-
-
-def _unpack_e2m1(packed: Array, axis: int) -> Floats:
-    moved = np.moveaxis(packed, axis, -1)
-    pairs = np.stack([_E2M1[moved & 15], _E2M1[moved >> 4]], axis=-1)
-    return np.moveaxis(pairs.reshape(*moved.shape[:-1], -1), -1, axis)
-
-
 _NAMES = "int8 uint8 int16 uint16 int32 uint32 int64 uint64"
 _RAW_DTYPES: dict[str, np.dtype[Any]] = {
     "int1": np.dtype(bool),
@@ -211,13 +178,16 @@ _POINTER = np.dtype(np.uint64)
 class Arithmetic:
     """The arithmetic of the running launch. While ``is_wide``, floats of every type are computed in float64.
 
-    Memory keeps its types: a load widens, and only a store rounds.
+    Memory keeps its types: a load widens, and only a store rounds. While ``is_algebra``, blocks of floats hold payloads
+    of `kernellab.interpreter.algebra`.
     """
 
     is_wide: bool = False
+    is_algebra: bool = False
 
 
 ARITHMETIC = Arithmetic()
+_PAYLOAD_DTYPES = {name: np.dtype(np.int64) if dtype.kind == "f" else dtype for name, dtype in _VALUE_DTYPES.items()}
 _WIDE_DTYPES = {name: np.dtype(np.float64) if dtype.kind == "f" else dtype for name, dtype in _VALUE_DTYPES.items()}
 
 
@@ -233,6 +203,8 @@ def wide_arithmetic(is_wide: bool) -> Iterator[None]:
 
 def numpy_dtype(dtype: Any) -> np.dtype[Any]:
     """Return the numpy type of the values of a Triton scalar, pointer or block type."""
+    if ARITHMETIC.is_algebra:
+        return _look_up(_PAYLOAD_DTYPES, dtype)
     return _look_up(_WIDE_DTYPES if ARITHMETIC.is_wide else _VALUE_DTYPES, dtype)
 
 
@@ -247,8 +219,40 @@ def _look_up(table: dict[str, np.dtype[Any]], dtype: Any) -> np.dtype[Any]:
     return _POINTER if isinstance(dtype, tl.pointer_type) else table[dtype.name]
 
 
+def holds_payloads(dtype: Any) -> bool:
+    """Whether a block of a scalar Triton type holds payloads now."""
+    return ARITHMETIC.is_algebra and dtype.name in algebra.FORMATS
+
+
+def format_of(dtype: Any) -> algebra.FloatFormat:
+    """Return the format of payloads of a scalar Triton type."""
+    return algebra.FORMATS[dtype.name]
+
+
+def from_payload(payload: Array, dtype: Any) -> Array:
+    """Return the real numbers whose bit patterns are those of payloads, with bf16 and fp8 as float32."""
+    bits = to_bits(payload, dtype)
+    return decode(bits, dtype.name) if is_low_precision(dtype.name) else bits
+
+
+def _to_payload(values: Array, dtype: Any) -> Array:
+    """Embed real numbers, rounded to the type; payloads are reduced to its width."""
+    if values.dtype.kind != "f":
+        return algebra.canonical(values, format_of(dtype))
+    return algebra.embed_numbers(values, format_of(dtype), lambda numbers: _rounded_bits(numbers, dtype))
+
+
+def _rounded_bits(values: Array, dtype: Any) -> Array:
+    if is_low_precision(dtype.name):
+        return encode(_round(values, dtype.name), dtype.name)
+    rounded = values.astype(raw_dtype(dtype))
+    return rounded.view(f"u{rounded.itemsize}")
+
+
 def to_bits(values: Array, dtype: Any) -> Array:
     """Return the elements of a block of a scalar Triton type as they lie in memory."""
+    if holds_payloads(dtype):
+        return algebra.unembed(values, format_of(dtype)).view(raw_dtype(dtype))
     if not is_low_precision(dtype.name):
         return values.astype(raw_dtype(dtype), copy=False)
     return encode(_round(values, dtype.name) if ARITHMETIC.is_wide else values, dtype.name)
@@ -256,6 +260,8 @@ def to_bits(values: Array, dtype: Any) -> Array:
 
 def to_values(bits: Array, dtype: Any) -> Array:
     """Return the elements of a block as computed with, from those in memory."""
+    if holds_payloads(dtype):
+        return algebra.embed(np.ascontiguousarray(bits).view(f"u{bits.itemsize}").reshape(bits.shape), format_of(dtype))
     values = decode(bits, dtype.name) if is_low_precision(dtype.name) else bits
     return values.astype(np.float64) if ARITHMETIC.is_wide and values.dtype.kind == "f" else values
 
@@ -382,6 +388,8 @@ def join_taints(one: Taint | None, other: Taint | None, shape: tuple[int, ...]) 
 def wrap(values: Array, dtype: Any) -> Handle:
     """Round or cast computed values to a scalar Triton type, as a handle."""
     values = np.asarray(values)
+    if holds_payloads(dtype):
+        return Handle(_to_payload(values, dtype), dtype)
     if is_low_precision(dtype.name):
         return Handle(round_to_type(values, dtype.name), dtype)
     target_dtype = numpy_dtype(dtype)

@@ -27,6 +27,7 @@ from triton.runtime import interpreter as upstream
 from kernellab._triton.kernel import Kernel
 from kernellab._triton.loading import LoadedClosure, load, register_sources
 from kernellab.errors import KernellabError, LaunchError, plural
+from kernellab.interpreter.algebra_operations import algebra_of
 from kernellab.interpreter.builder import DeviceOptions
 from kernellab.interpreter.faults import (
     AccessFault,
@@ -42,7 +43,7 @@ from kernellab.interpreter.hazards import MemoryRegion
 from kernellab.interpreter.language import annotation_of, checked_builder, is_constexpr, prepare
 from kernellab.interpreter.memory import AccessRecorder, CheckedMemory
 from kernellab.interpreter.recording import RecordingSites, ValueRecorder
-from kernellab.interpreter.values import Handle, numpy_dtype, plain, wide_arithmetic
+from kernellab.interpreter.values import Handle, plain, wide_arithmetic, wrap
 from kernellab.interpreter.watching import unwatch_operations, watch_operations
 from kernellab.launch.arguments import (
     ArgumentSpec,
@@ -106,7 +107,8 @@ def interpret(job: InterpretJob, progress: Progress | None) -> RunOutcome:
     builder.low_precision_used.clear()
     builder.reads_device_registers = False
     is_wide = job.record is not None and job.record.is_wide
-    with _map_memory(launch) as address, np.errstate(all="ignore"), wide_arithmetic(is_wide):
+    arithmetic = wide_arithmetic(is_wide), algebra_of(builder, job.algebra)
+    with _map_memory(launch) as address, np.errstate(all="ignore"), arithmetic[0], arithmetic[1] as unmodelled:
         memory = CheckedMemory(launch, address)
         memory.watcher = None if job.watch is None else AccessRecorder(job.watch)
         builder.memory = memory
@@ -134,7 +136,7 @@ def interpret(job: InterpretJob, progress: Progress | None) -> RunOutcome:
         findings=memory.findings.to_findings(),
         output=output.text(),
         notes=(
-            *_notes(builder.low_precision_used, reads_device_registers=builder.reads_device_registers),
+            *_notes(set() if job.algebra else builder.low_precision_used, reads_device_registers=builder.reads_device_registers),
             *(() if recorder is None else recorder.notes),
         ),
         written=frozenset(i for i, storage in enumerate(memory.storages) if storage.shadow.is_written),
@@ -143,6 +145,7 @@ def interpret(job: InterpretJob, progress: Progress | None) -> RunOutcome:
         accesses=None if memory.watcher is None else memory.watcher.accesses(memory.regions.values()),
         values=() if recorder is None else tuple(recorder.values),
         events=() if recorder is None else tuple(recorder.events.values()),
+        unmodelled=tuple(sorted(unmodelled)),
     )
 
 
@@ -340,7 +343,8 @@ def scalar(value: float, annotation: str = "") -> Any:
     """Return a run-time number as a kernel's tensor: of its annotated type, else bool, i32, i64, u64 or fp32."""
     short = re.sub(r"^[a-z]+(?=\d)", lambda kind: _SHORT.get(kind[0], kind[0]), annotation.removeprefix("tl."))
     dtype = tl.str_to_ty(short if short in _TYPES else _default_type(value), None)
-    return tl.tensor(Handle(np.array([value]).astype(numpy_dtype(dtype)), dtype), dtype)
+    number = np.array([value], np.float64 if dtype.is_floating() else None)
+    return tl.tensor(wrap(number, dtype), dtype)
 
 
 def _default_type(value: float) -> str:

@@ -116,7 +116,8 @@ class InterpretJob:
 
     ``warps`` of a program, if they are known, and ``multiprocessors`` are what kernels can ask the device for. With
     ``watch``, the answer says what the launch did with each element; with ``record``, it has the values of some
-    programs, and only these run.
+    programs, and only these run. With ``algebra``, floats are evaluated in the algebra of
+    `kernellab.interpreter.algebra`.
     """
 
     closure: Closure
@@ -126,6 +127,7 @@ class InterpretJob:
     multiprocessors: int = MULTIPROCESSORS
     watch: Watch | None = None
     record: RecordRequest | None = None
+    algebra: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +136,8 @@ class RunOutcome:
 
     ``written`` are the indices of the storages that were stored to. With a ``failure`` the memory counts for nothing;
     ``strays`` are addresses in no argument that the kernel went to; ``accesses`` what a watch was to note. A run that
-    ``needs_whole_storages`` was broken off where it left the views that were copied.
+    ``needs_whole_storages`` was broken off where it left the views that were copied. ``unmodelled`` names operations
+    that the algebra does not model.
     """
 
     seconds: float
@@ -148,6 +151,7 @@ class RunOutcome:
     needs_whole_storages: bool = False
     values: tuple[RecordedValue, ...] = ()
     events: tuple[NonFiniteEvent, ...] = ()
+    unmodelled: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +161,8 @@ class Run(Drawable):
     ``seconds`` is the time of the launch itself, ``changed`` the number of elements that changed, per argument that
     holds memory (0 where nothing did); ``where`` is ``"interpreter"`` or ``"gpu"``. ``output`` is what the kernel
     printed. ``notes`` are remarks on how it was run ("bf16 arithmetic is rounded after each operation").
-    ``arguments`` are the shapes and values of the launch, by name, of a run that `Lab.run` returns.
+    ``arguments`` are the shapes and values of the launch, by name, of a run that `Lab.run` returns. ``unmodelled``
+    names operations that a run in the algebra does not model.
     """
 
     kernel: str
@@ -169,6 +174,7 @@ class Run(Drawable):
     output: str = ""
     notes: tuple[str, ...] = ()
     arguments: Mapping[str, ArgumentValue] = field(default_factory=dict)
+    unmodelled: tuple[str, ...] = ()
 
 
 _WARNINGS_AT_MOST = 3

@@ -1,0 +1,201 @@
+"""The operations of the interpreter while a launch is evaluated in the algebra of `kernellab.interpreter.algebra`.
+
+A block of floats holds payloads then: a load embeds bit patterns, and a store unembeds. Integers, masks, shapes and
+memory stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+import triton.language as tl
+
+from kernellab.interpreter import algebra
+from kernellab.interpreter.access import CheckedBuilder
+from kernellab.interpreter.algebra import FloatFormat, Payload
+from kernellab.interpreter.faults import UnsupportedOperation
+from kernellab.interpreter.functions import external_function
+from kernellab.interpreter.values import (
+    ARITHMETIC,
+    Array,
+    Handle,
+    add_operand_taints,
+    format_of,
+    from_payload,
+    holds_payloads,
+    wrap,
+)
+
+_COMPARISONS = frozenset({np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal})
+_ORDERED = {np.minimum: np.minimum, np.maximum: np.maximum, np.fmin: np.minimum, np.fmax: np.maximum}
+
+Elementwise = Callable[..., Payload]
+
+
+@contextmanager
+def algebra_of(builder: CheckedBuilder, is_on: bool) -> Iterator[set[str]]:
+    """Evaluate floats in the algebra inside a with statement, if ``is_on``; yields the operations not modelled."""
+    unmodelled: set[str] = set()
+    if not is_on:
+        yield unmodelled
+        return
+    ARITHMETIC.is_algebra = True
+    for name, method in _methods(unmodelled).items():
+        setattr(builder, name, partial(method, builder))
+    try:
+        yield unmodelled
+    finally:
+        ARITHMETIC.is_algebra = False
+        for name in _methods(unmodelled):
+            vars(builder).pop(name, None)  # the end of a recording removes some, too
+
+
+def _methods(unmodelled: set[str]) -> dict[str, Callable[..., Any]]:
+    """The methods of the builder that take the place of its own."""
+    elementwise: dict[str, tuple[Elementwise, ...]] = {
+        "fadd": (algebra.add,),
+        "fsub": (algebra.subtract,),
+        "fmul": (algebra.multiply,),
+        "fdiv": (algebra.divide,),
+        "precise_divf": (algebra.divide,),
+        "approx_divf": (algebra.divide,),
+        "frem": (algebra.remainder,),
+        "fneg": (algebra.negate,),
+        "fabs": (algebra.absolute,),
+        "fma": (algebra.multiply_add,),
+        "exp": (algebra.exp,),
+        "exp2": (algebra.exp2,),
+        "sin": (algebra.sin,),
+        "cos": (algebra.cos,),
+        "sqrt": (algebra.sqrt,),
+        "precise_sqrt": (algebra.sqrt,),
+        "rsqrt": (algebra.rsqrt,),
+    }
+    tags = {name: (partial(_tagged, name),) for name in ("log", "log2", "erf", "floor", "ceil")}
+    methods = {f"create_{name}": partial(_elementwise, *function) for name, function in (elementwise | tags).items()}
+    constants = (("fp16", tl.float16), ("bf16", tl.bfloat16), ("fp32", tl.float32), ("fp64", tl.float64))
+    fp8 = (("fp8e4nv", tl.float8e4nv), ("fp8e5", tl.float8e5))
+    return {
+        **{name: _with_builder_second(method) for name, method in methods.items()},
+        **{f"get_{name}": partial(_constant, dtype) for name, dtype in (*constants, *fp8)},
+        "binary_op": _binary_op,
+        "ternary_op": _other_op,
+        "unary_op": _other_op,
+        "create_clampf": _clamp,
+        "cast_impl": partial(_cast, unmodelled),
+        "create_fp_to_fp": lambda builder, src, dst_type, rounding: _cast(unmodelled, builder, src, dst_type),
+        "create_bitcast": partial(_bitcast, unmodelled),
+        "create_dot": partial(_dot, unmodelled),
+        "create_dot_scaled": _dot_scaled,
+        "create_extern_elementwise": _external,
+    }
+
+
+def _with_builder_second(method: Callable[..., Handle]) -> Callable[..., Handle]:
+    return lambda builder, *operands: method(*operands)
+
+
+def _tagged(name: str, x: Payload, format: FloatFormat) -> Payload:
+    return algebra.tag(x, name, format)
+
+
+def _elementwise(function: Elementwise, *operands: Handle) -> Handle:
+    dtype = operands[-1].dtype.scalar
+    result = Handle(function(*(operand.data for operand in operands), format=format_of(dtype)), dtype)
+    return add_operand_taints(result, *operands)
+
+
+def _constant(dtype: Any, builder: CheckedBuilder, value: float) -> Handle:
+    return wrap(np.array([value], np.float64), dtype)
+
+
+def _binary_op(builder: CheckedBuilder, lhs: Handle, rhs: Handle, op: Any) -> Handle:
+    """Compare payloads as signed integers, or take the smaller or larger one."""
+    if not holds_payloads(lhs.dtype.scalar):
+        return CheckedBuilder.binary_op(builder, lhs, rhs, op)
+    if op not in _COMPARISONS and op not in _ORDERED:
+        raise UnsupportedOperation(f"{op.__name__} of floats in the algebra")
+    output: Array = _ORDERED.get(op, op)(lhs.data, rhs.data)
+    return add_operand_taints(Handle(output, tl.int1 if op in _COMPARISONS else lhs.dtype.scalar), lhs, rhs)
+
+
+def _other_op(builder: CheckedBuilder, *operands: Any) -> Handle:
+    *handles, op = operands
+    if any(holds_payloads(handle.dtype.scalar) for handle in handles):
+        raise UnsupportedOperation(f"{getattr(op, '__name__', 'this operation')} of floats in the algebra")
+    return CheckedBuilder.ternary_op(builder, *operands)
+
+
+def _clamp(builder: CheckedBuilder, arg: Handle, lo: Handle, hi: Handle, propagate_nans: Any) -> Handle:
+    return _binary_op(builder, _binary_op(builder, arg, lo, np.maximum), hi, np.minimum)
+
+
+def _cast(unmodelled: set[str], builder: CheckedBuilder, src: Handle, dst_type: Any) -> Handle:
+    """Cast payloads to payloads by the rule for widths; a float to an integer, and back, by their numbers."""
+    source, target = src.dtype.scalar, dst_type.scalar
+    if holds_payloads(source) and holds_payloads(target):
+        data = algebra.cast(src.data, format_of(source), format_of(target))
+        return add_operand_taints(Handle(data, target), src)
+    if holds_payloads(source):
+        unmodelled.add("a cast from float to integer")
+        numbers = add_operand_taints(Handle(from_payload(src.data, source), source), src)
+        return CheckedBuilder.create_fp_to_fp(builder, numbers, dst_type, None)
+    if holds_payloads(target):
+        return add_operand_taints(wrap(src.data.astype(np.float64), target), src)
+    return CheckedBuilder.create_fp_to_fp(builder, src, dst_type, None)
+
+
+def _bitcast(unmodelled: set[str], builder: CheckedBuilder, src: Handle, dst_type: Any) -> Handle:
+    if holds_payloads(src.dtype.scalar) != holds_payloads(dst_type.scalar):
+        unmodelled.add("a bitcast between float and integer")
+    return CheckedBuilder.create_bitcast(builder, src, dst_type)
+
+
+def _dot(
+    unmodelled: set[str], builder: CheckedBuilder, a: Handle, b: Handle, d: Handle, precision: Any, imprecise: Any
+) -> Handle:
+    """Multiply blocks and add the accumulator, in its width."""
+    accumulator = d.dtype.scalar
+    if not holds_payloads(accumulator):
+        return CheckedBuilder.create_dot(builder, a, b, d, precision, imprecise)
+    format = format_of(accumulator)
+    left, right = (algebra.cast(operand.data, format_of(operand.dtype.scalar), format) for operand in (a, b))
+    if algebra.is_infinite(left, format).any() or algebra.is_infinite(right, format).any():
+        unmodelled.add("an infinity in tl.dot")
+    taints = Handle(np.zeros(d.data.shape, np.int64), tl.int64)
+    for operand, axis in ((a, -1), (b, -2)):
+        if operand.undefined is not None:
+            lanes: Array = np.logical_or.reduce(operand.undefined.lanes, axis, keepdims=True)
+            taint = operand.undefined
+            taints.undefined = type(taint)(np.broadcast_to(lanes, d.data.shape), taint.place, taint.cause)
+    return add_operand_taints(Handle(algebra.dot(left, right, d.data, format), accumulator), d, taints)
+
+
+def _dot_scaled(builder: CheckedBuilder, *operands: Any) -> Handle:
+    raise UnsupportedOperation("tl.dot_scaled in the algebra")
+
+
+def _external(
+    builder: CheckedBuilder, library: str, path: str, symbol: str, arguments: list[Handle], kind: Any, is_pure: bool
+) -> Handle:
+    """Tag a function of a library whose result is a float; others are computed on integers."""
+    result = kind.scalar
+    if not is_pure and holds_payloads(result):
+        raise UnsupportedOperation(f"the external function {symbol}, which is not pure, in the algebra")
+    if holds_payloads(result):
+        data = algebra.external(symbol, [argument.data for argument in arguments], format_of(result))
+        shape = np.broadcast_shapes(*(argument.data.shape for argument in arguments))
+        return add_operand_taints(Handle(np.broadcast_to(data, shape), result), *arguments)
+    function = external_function(symbol)
+    if function is None:
+        raise UnsupportedOperation(f"the external function {symbol}")
+    scalars = [argument.dtype.scalar for argument in arguments]
+    numbers = [
+        from_payload(argument.data, scalar) if holds_payloads(scalar) else argument.data
+        for argument, scalar in zip(arguments, scalars, strict=True)
+    ]
+    return add_operand_taints(wrap(function(*numbers), result), *arguments)
