@@ -17,7 +17,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -72,9 +72,20 @@ class KernelFile:
 class FileLaunch:
     """How a kernel file launches its kernel: ``args`` by position, ``named`` by name, constexprs and options too."""
 
+    file: KernelFile
     grid: Any
     args: tuple[Any, ...]
     named: Mapping[str, Any]
+
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel."""
+        return self.file.kernel
+
+    @property
+    def by_name(self) -> dict[str, Any]:
+        """All arguments by the names of the kernel's parameters, constexprs and options included."""
+        return {**dict(zip(parameter_names(self.kernel), self.args, strict=False)), **self.named}
 
 
 def kernel_file(text: str) -> KernelFile:
@@ -126,23 +137,18 @@ def sizes_of(file: KernelFile) -> tuple[str, ...]:
     return () if function is None else tuple(name for name in keyword_names(function) if name not in _OWN_NAMES)
 
 
-def by_name(launch: FileLaunch, kernel: Kernel) -> dict[str, Any]:
-    """Return all arguments of a launch by the names of the kernel's parameters, constexprs and options included."""
-    return {**dict(zip(parameter_names(kernel), launch.args, strict=False)), **launch.named}
-
-
-def with_meta(lab: Lab, file: KernelFile, launch: FileLaunch, meta: Mapping[str, Any]) -> FileLaunch:
+def with_meta(lab: Lab, launch: FileLaunch, meta: Mapping[str, Any]) -> FileLaunch:
     """Return a launch with what ``--meta`` gives in place of what the file does.
 
     Raises:
         UsageError: a name is neither a constexpr of the kernel nor an option of its compiler.
     """
-    names = parameter_names(file.kernel)
-    constexprs = tuple(name for name in names if name in constexpr_names(file.kernel))
-    require_known(lab, file, "--meta", meta, constexprs)
+    names = parameter_names(launch.kernel)
+    constexprs = tuple(name for name in names if name in constexpr_names(launch.kernel))
+    require_known(lab, launch.file, "--meta", meta, constexprs)
     if any(name in meta for name in names[: len(launch.args)]):
-        return FileLaunch(launch.grid, (), {**by_name(launch, file.kernel), **meta})
-    return FileLaunch(launch.grid, launch.args, {**launch.named, **meta})
+        return replace(launch, args=(), named={**launch.by_name, **meta})
+    return replace(launch, named={**launch.named, **meta})
 
 
 def require_known(
@@ -192,8 +198,8 @@ def _by_arguments(file: KernelFile, function: Callable[..., Any], sizes: Mapping
         expected = "a dict by name" if wrong == "meta" else "a tuple, or a dict by name"
         raise LaunchError(value_message(f"{wrong} of arguments()", value, expected, owner=str(file.path)))
     if isinstance(args, Mapping):
-        return FileLaunch(grid, (), {**args, **meta})
-    return FileLaunch(grid, tuple(args), dict(meta))
+        return FileLaunch(file, grid, (), {**args, **meta})
+    return FileLaunch(file, grid, tuple(args), dict(meta))
 
 
 class _Caught(BaseException):
@@ -207,15 +213,15 @@ class _Caught(BaseException):
 class _RecordingKernel:
     """Replaces the kernel of an exported file, to record the launch that its ``launch`` makes."""
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
+    def __init__(self, file: KernelFile) -> None:
+        self._file = file
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._kernel, name)
+        return getattr(self._file.kernel, name)
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
         def call_by_name(*args: Any, **named: Any) -> Any:
-            raise _Caught(FileLaunch(grid, args, named))
+            raise _Caught(FileLaunch(self._file, grid, args, named))
 
         return call_by_name
 
@@ -223,7 +229,7 @@ class _RecordingKernel:
 def _by_export(file: KernelFile, launch: Callable[..., Any], inputs: Callable[..., Any], device: str) -> FileLaunch:
     """Return the launch of the file's ``check``, which knows the grid, else of its ``launch``."""
     check = getattr(file.module, "check", None)
-    setattr(file.module, file.name, _RecordingKernel(file.kernel))
+    setattr(file.module, file.name, _RecordingKernel(file))
     try:
         with _errors_of_file(file.path, "launch() raised", LaunchError):
             check(device) if callable(check) else launch(**inputs(device))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import inspect
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +16,8 @@ from kernellab.benchmark.spec import VARIANTS
 from kernellab.cli.kept import Answer, explained_subject, is_file, refuse_launch_options
 from kernellab.cli.kept_explanations import explanation_digest, source_digests
 from kernellab.cli.kernel_file import (
+    FileLaunch,
     KernelFile,
-    by_name,
     device_of,
     file_launch,
     kernel_file,
@@ -45,38 +44,26 @@ if TYPE_CHECKING:
 _REST = "with --json"
 
 
-@dataclass(frozen=True, slots=True)
-class KernelRequest:
-    """A kernel of a file with its launch, as the options ask for it."""
-
-    file: KernelFile
-    grid: Any
-    args: tuple[Any, ...]
-    named: dict[str, Any]
-
-    @property
-    def about(self) -> dict[str, Any]:
-        """The first fields of every answer on a kernel."""
-        return {"kernel": self.file.name, "file": str(self.file.path)}
-
-
-def request_of(lab: Lab, args: Namespace) -> KernelRequest:
-    """Return the kernel and the launch that the options name.
+def launch_of(lab: Lab, args: Namespace) -> FileLaunch:
+    """Return the launch that the options name.
 
     Raises:
         KernellabError: there is no such kernel, or its file does not say how it is launched.
     """
-    file = kernel_file(args.kernel)
-    launch = file_launch(file, parse_assignments(args.size, "--size"), device_of(lab))
-    launch = with_meta(lab, file, launch, parse_assignments(args.meta, "--meta"))
-    return KernelRequest(file, launch.grid, launch.args, dict(launch.named))
+    launch = file_launch(kernel_file(args.kernel), parse_assignments(args.size, "--size"), device_of(lab))
+    return with_meta(lab, launch, parse_assignments(args.meta, "--meta"))
+
+
+def _about(file: KernelFile) -> dict[str, Any]:
+    """The first fields of every answer on a kernel of a file."""
+    return {"kernel": file.name, "file": str(file.path)}
 
 
 def compile_command(lab: Lab, args: Namespace) -> Answer:
     """Compile a kernel; show the card, or the text of one stage."""
-    request = request_of(lab, args)
-    compiled = lab.compile(request.file.kernel, *request.args, **request.named)
-    data = {**request.about, "target": str(compiled.target), **as_data.compiled_data(compiled)}
+    launch = launch_of(lab, args)
+    compiled = lab.compile(launch.kernel, *launch.args, **launch.named)
+    data = {**_about(launch.file), "target": str(compiled.target), **as_data.compiled_data(compiled)}
     if args.stage is None:
         return Answer(data, lambda: results.compiled_card(compiled).text())
     text: str = getattr(compiled, args.stage)
@@ -85,29 +72,29 @@ def compile_command(lab: Lab, args: Namespace) -> Answer:
 
 def effects_command(lab: Lab, args: Namespace) -> Answer:
     """Show the memory effects of a kernel, by argument."""
-    request = request_of(lab, args)
-    effects = lab.effects(request.file.kernel, *request.args, **request.named)
-    data = {**request.about, "target": str(lab.target), **as_data.effects_data(effects)}
+    launch = launch_of(lab, args)
+    effects = lab.effects(launch.kernel, *launch.args, **launch.named)
+    data = {**_about(launch.file), "target": str(lab.target), **as_data.effects_data(effects)}
     return Answer(data, lambda: results.effects_card(effects).text())
 
 
 def run_command(lab: Lab, args: Namespace) -> Answer:
     """Launch a kernel once, compare it with a reference, and keep it."""
-    request = request_of(lab, args)
-    lab.kernels.add(request.file.kernel)
-    check, named = _reference(request.file, args)
+    launch = launch_of(lab, args)
+    lab.kernels.add(launch.kernel)
+    check, named = _reference(launch.file, args)
     options = {"timeout_s": args.timeout, "interpret": args.interpret, "check": check}
-    with reference_blamed(request.file, check):
-        run = lab.run(request.file.kernel, request.grid, *request.args, **options, **request.named)
-    data = {**request.about, "target": str(lab.target), **as_data.run_data(run, named)}
+    with reference_blamed(launch.file, check):
+        run = lab.run(launch.kernel, launch.grid, *launch.args, **options, **launch.named)
+    data = {**_about(launch.file), "target": str(lab.target), **as_data.run_data(run, named)}
     return Answer(data, lambda: results.run_card(run, named).text())
 
 
 def traffic_command(lab: Lab, args: Namespace) -> Answer:
     """Show the memory traffic of a launch, by line."""
-    request = request_of(lab, args)
-    traffic = lab.traffic(request.file.kernel, request.grid, *request.args, **request.named)
-    data = {**request.about, "target": traffic.target, **as_data.traffic_data(traffic)}
+    launch = launch_of(lab, args)
+    traffic = lab.traffic(launch.kernel, launch.grid, *launch.args, **launch.named)
+    data = {**_about(launch.file), "target": traffic.target, **as_data.traffic_data(traffic)}
     return Answer(data, lambda: traffic_card(traffic).text())
 
 
@@ -117,9 +104,9 @@ def explain_command(lab: Lab, args: Namespace) -> Answer:
 
     options: dict[str, Any] = {"samples": args.samples, "timeout_s": args.timeout}
     if is_file(args.kernel):
-        request = request_of(lab, args)
-        explanation = lab.explain(request.file.kernel, request.grid, *request.args, **options, **request.named)
-        about = request.about
+        launch = launch_of(lab, args)
+        explanation = lab.explain(launch.kernel, launch.grid, *launch.args, **options, **launch.named)
+        about = _about(launch.file)
     else:
         refuse_launch_options(args)
         explanation = lab.explain(key_of(args.kernel), **options)
@@ -138,9 +125,9 @@ def predict_command(lab: Lab, args: Namespace) -> Answer:
 
     options = {"device": args.device, "target": args.target}
     if is_file(args.kernel):
-        request = request_of(lab, args)
-        prediction = lab.predict(request.file.kernel, request.grid, *request.args, **options, **request.named)
-        about = request.about
+        launch = launch_of(lab, args)
+        prediction = lab.predict(launch.kernel, launch.grid, *launch.args, **options, **launch.named)
+        about = _about(launch.file)
     else:
         refuse_launch_options(args)
         prediction = lab.predict(key_of(args.kernel), **options)
@@ -159,12 +146,12 @@ def tune_command(lab: Lab, args: Namespace) -> Answer:
     options: dict[str, Any] = {"search": args.search, "budget_s": args.budget, "fresh": args.fresh}
     options |= {"timeout_s": args.timeout, "configs": Space(where=args.where, **values) if values else None}
     if is_file(args.kernel):
-        request = request_of(lab, args)
-        require_known(lab, request.file, "--space", values)
-        named = {name: value for name, value in request.named.items() if name not in values}
-        check, about = _reference(request.file, args)[0], request.about
-        with reference_blamed(request.file, check):
-            tuning = lab.tune(request.file.kernel, request.grid, *request.args, check=check, **options, **named)
+        launch = launch_of(lab, args)
+        require_known(lab, launch.file, "--space", values)
+        named = {name: value for name, value in launch.named.items() if name not in values}
+        check, about = _reference(launch.file, args)[0], _about(launch.file)
+        with reference_blamed(launch.file, check):
+            tuning = lab.tune(launch.kernel, launch.grid, *launch.args, check=check, **options, **named)
     else:
         refuse_launch_options(args)
         tuning = lab.tune(key_of(args.kernel), check=args.check, **options)
@@ -181,8 +168,7 @@ def bench_command(lab: Lab, args: Namespace) -> Answer:
     benchmark = swept_benchmark(lab, file, args)
     own = [row for row in benchmark.rows if row.implementation == benchmark.implementations[0]]
     failed = not any(row.status in {Status.OK, *UNMEASURED} for row in own)
-    data = {"kernel": file.name, "file": str(file.path), "target": str(lab.target)}
-    data |= as_data.benchmark_data(benchmark)
+    data = {**_about(file), "target": str(lab.target), **as_data.benchmark_data(benchmark)}
     return Answer(data, lambda: benchmark_card(benchmark, rest_is=_REST).text(), status=int(failed))
 
 
@@ -206,9 +192,9 @@ def regressions_command(lab: Lab, args: Namespace) -> Answer:
 
 def export_command(lab: Lab, args: Namespace) -> Answer:
     """Launch a kernel of a file once, and write it as a file."""
-    request = request_of(lab, args)
-    key = lab.kernels.add(request.file.kernel).id
-    lab.run(request.file.kernel, request.grid, *request.args, **request.named)
+    launch = launch_of(lab, args)
+    key = lab.kernels.add(launch.kernel).id
+    lab.run(launch.kernel, launch.grid, *launch.args, **launch.named)
     exported = lab.export(key, args.output, kind=args.kind)
     return Answer(as_data.exported_data(exported), lambda: exported_card(exported).text())
 
@@ -260,9 +246,8 @@ def swept_benchmark(lab: Lab, file: KernelFile, args: Namespace) -> Benchmark:
     benchmarks = []
     for values in product(*sizes.values()):
         case = dict(zip(sizes, values, strict=True))
-        launch = with_meta(lab, file, file_launch(file, {**fixed, **case}, device_of(lab)), meta)
-        arguments = by_name(launch, file.kernel)
-        left = {name: value for name, value in arguments.items() if name not in others}
+        launch = with_meta(lab, file_launch(file, {**fixed, **case}, device_of(lab)), meta)
+        left = {name: value for name, value in launch.by_name.items() if name not in others}
         over = {**{name: (value,) for name, value in case.items()}, **others}
         benchmarks.append(lab.bench(file.kernel, launch.grid, over=over, inputs=_constant_inputs(left), **options))
     return join_benchmarks(benchmarks)
