@@ -71,6 +71,12 @@ def kl_dtype_code(dtype):
     return names.index((dtype.element_ty if is_pointer else dtype).name) + (KL_POINTER if is_pointer else 0)
 
 
+def kl_is_known(dtype):
+    """Whether a log can hold a type; it holds no block pointer."""
+    names = KL_DTYPES
+    return (dtype.element_ty if dtype.is_ptr() else dtype).name in names
+
+
 def kl_is_truth(value):
     """Whether a number is True or False."""
     return isinstance(value, bool)
@@ -110,6 +116,12 @@ def kl_note(region, site: tl.constexpr, part: tl.constexpr = 0):
         tl.store(region + place + 2, -1)
 
 
+def kl_iterate(region, site: tl.constexpr):
+    """Add the entry of an iteration; the barrier keeps the compiler from running parts of a later one before it."""
+    tl.debug_barrier()
+    kl_note(region, site)
+
+
 def kl_enter(region, site: tl.constexpr, call: tl.constexpr):
     """Add the entry of a call."""
     kl_note(region, site, call)
@@ -147,7 +159,8 @@ def kl_store_elements(to, value, offsets):
 def kl_keep_one(region, value, site: tl.constexpr, part: tl.constexpr):
     """Add an entry with a tensor or a number; other values, such as types and descriptors, are left out."""
     if isinstance(value, tl.tensor):
-        kl_put(region, value, site, part)
+        if kl_is_known(value.dtype):
+            kl_put(region, value, site, part)
     elif isinstance(value, int):
         kl_put(region, tl.full((), value, tl.int1 if kl_is_truth(value) else tl.int64), site, part)
     elif isinstance(value, float):
@@ -173,7 +186,8 @@ def kl_access(region, site: tl.constexpr, pointer, mask, value):
 
 def kl_operand(pointer, value):
     """What is stored: a value as the type of the elements behind a pointer, truth values as int8."""
-    return tl.cast(value, tl.int8 if pointer.dtype.element_ty.is_int1() else pointer.dtype.element_ty)
+    element = pointer.dtype.element_ty.scalar  # of a block pointer, that of its block
+    return tl.cast(value, tl.int8 if element.is_int1() else element)
 
 
 def kl_load(
@@ -234,7 +248,35 @@ def kl_descriptor_load(region, site: tl.constexpr, descriptor, offsets):
     return value
 
 
-def kl_descriptor_store(region, site: tl.constexpr, descriptor, offsets, value):
-    """A store through a descriptor, with its entry."""
-    kl_keep_one(region, value, site, 0)
-    descriptor.store(offsets, value)
+def kl_descriptor_store(region, site: tl.constexpr, descriptor, offsets, value=None):
+    """A store through a descriptor, with its entry; of a tensor of pointers, the method's value and mask."""
+    if isinstance(descriptor, tl.tensor):
+        kl_store(region, site, descriptor, offsets, value)
+    else:
+        kl_keep_one(region, tl.cast(value, descriptor.dtype), site, 0)
+        descriptor.store(offsets, value)
+
+
+def kl_descriptor_gather(region, site: tl.constexpr, descriptor, rows, column):
+    """A load of some rows through a descriptor, with its entry; of a tensor, its method, which is no access."""
+    value = descriptor.gather(rows, column)
+    if isinstance(descriptor, tl.tensor):
+        kl_keep_one(region, value, site, 3)  # `NO_ACCESS`
+    else:
+        kl_keep_one(region, value, site, 0)
+    return value
+
+
+def kl_descriptor_scatter(region, site: tl.constexpr, descriptor, value, rows, column):
+    """A store of some rows through a descriptor, with its entry."""
+    kl_keep_one(region, tl.cast(value, descriptor.dtype), site, 0)
+    descriptor.scatter(value, rows, column)
+
+
+def kl_descriptor_atomic_add(region, site: tl.constexpr, descriptor, offsets, value=None):
+    """An atomic addition as `kl_descriptor_store` is a store; the other atomics are this text under their names."""
+    if isinstance(descriptor, tl.tensor):
+        return kl_atomic_add(region, site, descriptor, offsets, value)
+    else:
+        kl_keep_one(region, tl.cast(value, descriptor.dtype), site, 0)
+        descriptor.atomic_add(offsets, value)

@@ -19,8 +19,10 @@ DTYPES = (
 """The types of elements that a log can hold, by number."""
 POINTER = 64
 ATOMICS = ("add", "and", "max", "min", "or", "xchg", "xor")
+NO_ACCESS = 3
+"""The part of an entry whose call turned out to be no access, such as ``gather`` of a tensor."""
 _CONSTANTS: dict[str, Binding] = {"KL_DTYPES": Constant(DTYPES), "KL_POINTER": Constant(POINTER)}
-_AT_COMPILE_TIME = frozenset({"kl_dtype_code", "kl_is_truth", "kl_stored_bytes"})
+_AT_COMPILE_TIME = frozenset({"kl_dtype_code", "kl_is_known", "kl_is_truth", "kl_stored_bytes"})
 _CALL = re.compile(r"\b(kl_\w+)\(")
 
 
@@ -87,11 +89,10 @@ def _text_of(function: Callable[..., Any]) -> tuple[str, int]:
 
 def _device_texts() -> dict[str, tuple[str, int]]:
     texts = {name: _text_of(value) for name, value in vars(device_functions).items() if inspect.isfunction(value)}
-    addition, line = texts["kl_atomic_add"]
-    return {
-        **texts,
-        **{f"kl_atomic_{name}": (addition.replace("atomic_add", f"atomic_{name}"), line) for name in ATOMICS},
-    }
+    for prefix in ("kl_atomic", "kl_descriptor_atomic"):
+        addition, line = texts[f"{prefix}_add"]
+        texts |= {f"{prefix}_{name}": (addition.replace("atomic_add", f"atomic_{name}"), line) for name in ATOMICS}
+    return texts
 
 
 DEVICE_TEXTS = _device_texts()

@@ -71,6 +71,8 @@ def record_on_device(
     notes = [*logged.copied.run.notes, *_notes(session, plain, logged, timeout_s)]
     if logged.needed_words > kernel.region_words:
         notes.append(f"values beyond the first {kernel.region_words * 8 >> 10:,} KiB of a program were left out")
+    if kernel.passed:
+        notes.append(f"{', '.join(kernel.passed)}: passed as values, their lines are not recorded on a GPU")
     if reader.sampled:
         notes.append(f"{plural(reader.sampled, 'tile')} are sampled; figures count all elements")
     text, *helpers = closure_texts(launch.job.closure)

@@ -45,11 +45,18 @@ class LogEvent(StrEnum):
     ATOMIC = "atomic"
 
 
+_OF_DESCRIPTORS = {
+    **{"load": LogEvent.LOAD, "gather": LogEvent.LOAD, "store": LogEvent.STORE, "scatter": LogEvent.STORE},
+    **{f"atomic_{name}": LogEvent.ATOMIC for name in ATOMICS if name != "xchg"},
+}
+
+
 @dataclass(frozen=True, slots=True)
 class LogSite:
     """A place of the text that writes entries. ``statement`` numbers the statement around it, within all functions.
 
-    ``argument`` is the descriptor among the kernel's parameters that an access goes through.
+    ``argument`` is the descriptor among the kernel's parameters that an access goes through. With ``is_cast``, the
+    statement assigns a load that it only casts.
     """
 
     event: LogEvent
@@ -60,16 +67,21 @@ class LogSite:
     reads: tuple[str, ...] = ()
     statement: int = 0
     argument: str | None = None
+    is_cast: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class LoggingKernel:
-    """A kernel that writes its values; ``sites`` are numbered from 1. ``slots`` programs have regions of some words."""
+    """A kernel that writes its values; ``sites`` are numbered from 1. ``slots`` programs have regions of some words.
+
+    ``passed`` are the helpers that are passed as values, as to ``tl.reduce``, whose lines write nothing.
+    """
 
     closure: Closure
     sites: tuple[LogSite, ...]
     slots: int
     region_words: int
+    passed: tuple[str, ...] = ()
 
     @property
     def buffer_words(self) -> int:
@@ -90,7 +102,8 @@ def logging_kernel(closure: Closure, lines: Collection[int] | None, programs: in
     while len(twins) < len(rewriter.twins):
         index = list(rewriter.twins)[len(twins)]
         twins.append(rewriter.twin(index))
-    return LoggingKernel(with_device_functions(closure, {0: text}, twins), tuple(rewriter.sites), slots, region_words)
+    rewritten = with_device_functions(closure, {0: text}, twins)
+    return LoggingKernel(rewritten, tuple(rewriter.sites), slots, region_words, tuple(sorted(rewriter.passed)))
 
 
 @dataclass(slots=True)
@@ -100,6 +113,7 @@ class _Rewriter:
     sites: list[LogSite] = field(default_factory=list)
     twins: dict[int, str] = field(default_factory=dict)
     statements: int = 0
+    passed: set[str] = field(default_factory=set)
 
     def kernel_text(self, begin: str) -> str:
         kernel = self.closure.functions[0]
@@ -187,7 +201,8 @@ class _Body:
         self.edits.before(loop, self.note(LogEvent.LOOP, loop))
         self._rewrite_calls(loop.iter if isinstance(loop, ast.For) else loop.test, loop)
         names = list(self._keeps(loop, LogEvent.LOOP_VARIABLE)) if id(loop) in self._sites else []
-        self.edits.before(loop.body[0], "; ".join((self.note(LogEvent.ITERATION, loop), *names)))
+        iterate = f"kl_iterate({_REGION}, {self._add(LogEvent.ITERATION, loop)})"
+        self.edits.before(loop.body[0], "; ".join((iterate, *names)))
         self.rewrite(loop.body)
         self.rewrite(loop.orelse)
         self.edits.after(loop, self.note(LogEvent.END_LOOP, loop))
@@ -225,14 +240,29 @@ class _Body:
     def _keeps(self, statement: ast.stmt, event: LogEvent) -> Iterator[str]:
         site = self._sites[id(statement)]
         value = getattr(statement, "value", None) if len(site.names) == 1 else None
+        is_cast = event is LogEvent.ASSIGNMENT and value is not None and self._is_cast_load(value)
         for name in site.names if self.owner.is_asked(site.line) else ():
-            yield from _keep_calls(name, self._add(event, statement, name, site.reads), value)
+            number = self._add(event, statement, name, site.reads, is_cast=is_cast)
+            yield from _keep_calls(name, number, value)
+
+    def _is_cast_load(self, value: ast.expr) -> bool:
+        """Whether an expression is a load followed by ``.to``, which keeps a load of the same type."""
+        is_cast = False
+        while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "to":
+            value, is_cast = value.func.value, True
+        return is_cast and isinstance(value, ast.Call) and self._is_load(value)
 
     def _rewrite_calls(self, node: ast.AST, statement: ast.stmt, named: tuple[str, ast.Call] | None = None) -> None:
         """Let the accesses and the calls of helpers in an expression write entries."""
         calls = [part for part in ast.walk(node) if isinstance(part, ast.Call)]
+        values = [part for call in calls for part in (*call.args, *(keyword.value for keyword in call.keywords))]
+        self.owner.passed |= {
+            self.owner.closure.functions[index].name
+            for part in values
+            if isinstance(part, ast.Name | ast.Attribute) and (index := self._helper(part)) is not None
+        }
         for call in sorted(calls, key=lambda part: (part.lineno, part.col_offset, -(part.end_col_offset or 0))):
-            access, helper = self._access(call), self._helper(call)
+            access, helper = self._access(call), self._helper(call.func)
             if access is not None and self._asks_call(call):
                 name = named[0] if named is not None and named[1] is call else None
                 event = LogEvent(access) if access in ("load", "store") else LogEvent.ATOMIC
@@ -245,9 +275,9 @@ class _Body:
                 self._redirect(call, self.owner.twin_name(helper), self._add(LogEvent.CALL, statement))
 
     def _descriptor(self, call: ast.Call) -> ast.expr | None:
-        """The descriptor of a call of its method ``load`` or ``store``."""
+        """The descriptor of a call of one of its methods that access memory."""
         function = call.func
-        if not isinstance(function, ast.Attribute) or function.attr not in ("load", "store") or call.keywords:
+        if not isinstance(function, ast.Attribute) or function.attr not in _OF_DESCRIPTORS or call.keywords:
             return None
         is_variable = isinstance(function.value, ast.Name) and self._binding(function.value.id) is None
         return function.value if is_variable else None
@@ -260,7 +290,7 @@ class _Body:
         name = named[0] if named is not None and named[1] is call else None
         reads = self._sites[id(statement)].reads if id(statement) in self._sites else ()
         argument = descriptor.id if self.is_kernel and descriptor.id in self._parameters() else None
-        number = self._add(LogEvent(call.func.attr), statement, name, reads, self._line(call), argument)
+        number = self._add(_OF_DESCRIPTORS[call.func.attr], statement, name, reads, self._line(call), argument)
         self.edits.replace_callee(call, f"kl_descriptor_{call.func.attr}")
         self.edits.add_arguments(call, f"{_REGION}, {number}, {descriptor.id}")
 
@@ -271,7 +301,7 @@ class _Body:
     def _is_load(self, call: ast.Call) -> bool:
         descriptor = self._descriptor(call)
         if descriptor is not None:
-            return isinstance(call.func, ast.Attribute) and call.func.attr == "load"
+            return isinstance(call.func, ast.Attribute) and _OF_DESCRIPTORS[call.func.attr] is LogEvent.LOAD
         return self._access(call) == "load"
 
     def _asks_call(self, call: ast.Call) -> bool:
@@ -290,9 +320,9 @@ class _Body:
         is_access = isinstance(binding, Import) and _is_language(binding.module) and binding.attribute in _ACCESSES
         return binding.attribute if is_access and isinstance(binding, Import) else None
 
-    def _helper(self, call: ast.Call) -> int | None:
-        """The index of the jit function of the closure that is called."""
-        binding = self._resolve(call.func)
+    def _helper(self, expression: ast.expr) -> int | None:
+        """The index of the jit function of the closure that an expression names."""
+        binding = self._resolve(expression)
         reference = binding.function if isinstance(binding, Helper) else binding
         if not isinstance(reference, FunctionRef) or self.owner.closure.functions[reference.index].kind != "jit":
             return None
@@ -320,9 +350,11 @@ class _Body:
         reads: tuple[str, ...] = (),
         line: int | None = None,
         argument: str | None = None,
+        *,
+        is_cast: bool = False,
     ) -> int:
         file, line = self.owner.closure.label(self.function.file), self._line(node) if line is None else line
-        site = LogSite(event, self.function.name, file, line, name, reads, self.owner.statements, argument)
+        site = LogSite(event, self.function.name, file, line, name, reads, self.owner.statements, argument, is_cast)
         return self.owner.add(site)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from kernellab.inside.device_texts import DTYPES, POINTER
+from kernellab.inside.device_texts import DTYPES, NO_ACCESS, POINTER
 from kernellab.inside.rewriting import ENTRY_WORDS, REGION_HEAD, LogEvent, LoggingKernel, LogSite
 from kernellab.launch.recorded_values import (
     Program,
@@ -214,9 +214,13 @@ class _ProgramReader:
                 frame.loops[-1] += 1
             elif event is LogEvent.END_LOOP:
                 frame.loops.pop()
-            elif event in _ACCESSES:
+            elif event in _ACCESSES and entry.part != NO_ACCESS:
                 self._add_access(entry, frame)
-            else:
+            elif event in _ACCESSES:
+                if entry.site.name:
+                    site = replace(entry.site, event=LogEvent.ASSIGNMENT)
+                    self._add_named(replace(entry, site=site, part=0), frame)
+            elif not self._names_its_load(entry, frame):
                 self._add_named(entry, frame)
 
     def _add_argument(self, entry: LogEntry) -> None:
@@ -252,6 +256,18 @@ class _ProgramReader:
         self._append(replace(value, elements=elements, mask=lanes), entry.site, frame)
         if is_truth and entry.site.name:
             self._add_named(replace(entry, site=replace(entry.site, event=LogEvent.ASSIGNMENT)), frame)
+
+    def _names_its_load(self, entry: LogEntry, frame: _Frame) -> bool:
+        """Give the name of an assignment to the load before it, where all that the statement does is cast it to its type."""
+        loads = frame.operands.get((entry.site.statement, frame.iteration), [])
+        if not entry.site.is_cast or len(loads) != 1 or loads[0] != len(self.reader.values) - 1:
+            return False
+        load = self.reader.values[loads[0]]
+        if load.dtype != entry.dtype or entry.data is None or load.shape != entry.data.shape:
+            return False
+        self.reader.values[loads[0]] = replace(load, name=entry.site.name)
+        frame.latest[entry.site.name or ""] = loads[0]
+        return True
 
     def _add_named(self, entry: LogEntry, frame: _Frame) -> None:
         assert entry.data is not None, "a name has a value"

@@ -1,0 +1,251 @@
+"""Whether two kernels compute the same, without a tolerance: `lab.equivalent`.
+
+Both run on the CPU in the algebra of `kernellab.interpreter.algebra`, on copies of the same arguments, and the bits of
+all that they write are compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from kernellab._triton.kernel import is_kernel, parameter_names
+from kernellab._triton.specialize import require_options
+from kernellab.checking.payload_tensor import in_algebra
+from kernellab.checking.reference import call_by_name
+from kernellab.display import Drawable
+from kernellab.errors import KernellabError, UsageError, plural, value_message
+from kernellab.inside.recorded_launch import launch_of_call
+from kernellab.launch.arguments import memory_of, values_of
+from kernellab.launch.calls import UserCall
+from kernellab.launch.memory import copy_arguments
+from kernellab.launch.poison import bits_of
+from kernellab.launch.run import Finding, Run, Severity, finding_words, run_on_cpu
+from kernellab.registry import Session
+from kernellab.timing.launches import KernelLaunch
+
+
+@dataclass(frozen=True, slots=True)
+class OutputEquality:
+    """Whether an output has the same bits on both sides; ``first`` is the index of the first element that differs."""
+
+    name: str
+    equal: bool
+    first: tuple[int, ...] | None
+    different: int
+    elements: int
+
+
+@dataclass(frozen=True)
+class Equivalence(Drawable):
+    """Whether two kernels, or a kernel and a function of torch, compute the same in the algebra.
+
+    ``unmodelled`` names operations that the algebra does not model: where there are some, equal outputs are no proof,
+    and different ones no refutation. ``findings`` are those of the checked runs, with the side that has them.
+    """
+
+    names: tuple[str, str]
+    outputs: tuple[OutputEquality, ...]
+    unmodelled: tuple[str, ...] = ()
+    findings: tuple[tuple[str, Finding], ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def equal(self) -> bool:
+        """Whether all outputs have the same bits."""
+        return all(output.equal for output in self.outputs)
+
+    def __bool__(self) -> bool:
+        return self.equal
+
+    def __repr__(self) -> str:
+        return f"<{self.summary}>"
+
+    @property
+    def summary(self) -> str:
+        """The answer in one sentence."""
+        left, right = self.names
+        if self.equal:
+            outputs = ", ".join(output.name for output in self.outputs)
+            answer = f"{left} and {right} are equal in the algebra: {outputs}"
+        else:
+            output = next(output for output in self.outputs if not output.equal)
+            index = ", ".join(map(str, output.first or ()))
+            answer = f"{left} and {right} differ in the algebra: {output.name}[{index}] first, "
+            answer += f"{output.different:,} of {plural(output.elements, 'element')}"
+        if self.unmodelled:
+            answer += f"; no proof, since it does not model {', '.join(self.unmodelled)}"
+        return answer
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The findings of the checked runs in words, such as races."""
+        warned = [(name, one) for name, one in self.findings if one.severity is not Severity.NOTE]
+        return tuple(f"{name}: {finding_words(finding)}" for name, finding in warned)
+
+
+@dataclass(frozen=True, slots=True)
+class AlgebraOutcome:
+    """What one side leaves in memory, as bit patterns, and which arguments it writes."""
+
+    name: str
+    memory: Mapping[str, Any]
+    written: frozenset[str]
+    unmodelled: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+
+def run_call_in_algebra(session: Session, call: UserCall, timeout_s: float) -> Run:
+    """Run a call once in the algebra, on the CPU; its tensors hold unembedded bit patterns afterwards.
+
+    Raises:
+        UsageError, LaunchError: the call does not fit the kernel.
+        KernellabError: it fails.
+    """
+    launch = launch_of_call(session, call)
+    return replace(
+        run_on_cpu(launch.arguments, partial(_interpret, session, launch, timeout_s)),
+        arguments=values_of(launch.arguments),
+    )
+
+
+def equivalence_of(
+    session: Session, call: UserCall, other: Any, timeout_s: float, names: tuple[str, str] | None = None
+) -> Equivalence:
+    """Compare a call with another kernel, other options or a function of torch, in the algebra.
+
+    ``other`` is a kernel with the same arguments, ``(kernel, grid, meta)``, a `triton.Config` or a dict of options of
+    the same kernel, or a function of kernel parameters by name. Of ``call.meta``, each kernel gets what it takes.
+
+    Raises:
+        UsageError: ``other`` is none of these, or a name of ``meta`` belongs to neither kernel.
+        LaunchError: the arguments do not fit one of the kernels.
+        KernellabError: one side fails, or the function uses an operation that the algebra does not know.
+    """
+    other_call = _other_call(session, call, other)
+    known = parameter_names(call.kernel) + ([] if other_call is None else parameter_names(other_call.kernel))
+    unknown = {name: value for name, value in call.meta.items() if name not in known}
+    require_options(session.target, unknown, call.kernel)
+    left = outcome_of_launch(session, launch_of_call(session, _fitting(call)), timeout_s)
+    if other_call is not None:
+        right = outcome_of_launch(session, launch_of_call(session, _fitting(other_call)), timeout_s)
+        names = names or _names(left.name, right.name, other)
+    else:
+        arguments = launch_of_call(session, _fitting(call)).arguments
+        right = _outcome_of_function(other, arguments, left)
+        names = names or (left.name, right.name)
+    return compare_outcomes(left, right, names)
+
+
+def compare_outcomes(left: AlgebraOutcome, right: AlgebraOutcome, names: tuple[str, str]) -> Equivalence:
+    """Compare the bits of all that either side writes."""
+    written = left.written | right.written
+    outputs = [
+        _compare(name, tensor, right.memory.get(name)) for name, tensor in left.memory.items() if name in written
+    ]
+    if not outputs:
+        raise UsageError(f"{names[0]} and {names[1]} write nothing; there are no outputs to compare.")
+    unmodelled = tuple(sorted({*left.unmodelled, *right.unmodelled}))
+    findings = tuple((name, one) for name, side in zip(names, (left, right), strict=True) for one in side.findings)
+    return Equivalence(names, tuple(outputs), unmodelled, findings)
+
+
+def _compare(name: str, left: Any, right: Any) -> OutputEquality:
+    if right is None:
+        raise UsageError(f"The kernels differ in their arguments: only one of them has {name}; give both the same.")
+    if left.shape != right.shape or left.dtype != right.dtype:
+        here, there = (f"{tuple(side.shape)} of {side.dtype}" for side in (left, right))
+        raise UsageError(f"{name} is {here} on one side and {there} on the other; the kernels need the same arguments.")
+    differs = bits_of(left) != bits_of(right)
+    while differs.dim() > left.dim():
+        differs = differs.any(-1)
+    count = int(differs.sum())
+    first = tuple(int(index) for index in differs.nonzero()[0]) if count else None
+    return OutputEquality(name, not count, first, count, left.numel())
+
+
+def outcome_of_launch(session: Session, launch: KernelLaunch, timeout_s: float) -> AlgebraOutcome:
+    """Run a launch in the algebra on copies of its arguments.
+
+    Raises:
+        KernellabError: it fails.
+    """
+    arguments = copy_arguments(launch.arguments)
+    run = run_on_cpu(arguments, partial(_interpret, session, launch, timeout_s))
+    effects = session.compiler.effects(launch.job)
+    changed = {name for name, count in run.changed.items() if count}
+    written = frozenset(changed if effects.unknown else {*changed, *effects.mutated})
+    memory = {name: tensor.cpu() for name, tensor in memory_of(arguments).items()}
+    return AlgebraOutcome(launch.job.closure.name, memory, written, run.unmodelled, run.findings)
+
+
+def _interpret(session: Session, launch: KernelLaunch, timeout_s: float, arguments: dict[str, Any]) -> Run:
+    warps = launch.options.get("num_warps")
+    return session.runtime.interpret(
+        launch.function, arguments, launch.grid, timeout_s, warps=warps, follows=True, algebra=True
+    )
+
+
+def _other_call(session: Session, call: UserCall, other: Any) -> UserCall | None:
+    """The call of the other side, None for a function."""
+    if is_kernel(other):
+        return replace(call, kernel=session.bind(other))
+    if isinstance(other, tuple) and len(other) == 3 and is_kernel(other[0]) and isinstance(other[2], Mapping):
+        kernel, grid, meta = other
+        return UserCall(session.bind(kernel), grid, call.args, {**call.meta, **meta})
+    options = getattr(other, "all_kwargs", lambda: other)()
+    if isinstance(options, Mapping):
+        return replace(call, meta={**call.meta, **options})
+    if callable(other):
+        return None
+    expected = "a kernel, (kernel, grid, meta), a triton.Config, a dict of options, or a function of torch"
+    raise UsageError(value_message("b", other, expected))
+
+
+def _fitting(call: UserCall) -> UserCall:
+    """The call without those values that the kernel has no parameter for; options of the compiler stay."""
+    names = parameter_names(call.kernel)
+    meta = {name: value for name, value in call.meta.items() if name in names or not name.isupper()}
+    return replace(call, meta=meta)
+
+
+def _names(left: str, right: str, other: Any) -> tuple[str, str]:
+    options = getattr(other, "all_kwargs", lambda: other)()
+    if isinstance(options, Mapping):
+        return left, ", ".join(f"{name}={value}" for name, value in options.items()) or f"{left} (other)"
+    return left, right if right != left else f"{left} (other)"
+
+
+def _outcome_of_function(function: Callable[..., Any], arguments: Mapping[str, Any], left: AlgebraOutcome) -> Any:
+    """Evaluate a function of torch in the algebra on the arguments of a launch.
+
+    Raises:
+        UsageError: it takes another name, or its values do not fit the outputs.
+    """
+    name = getattr(function, "__name__", "the function")
+    copies = {key: value.cpu() if hasattr(value, "cpu") else value for key, value in copy_arguments(arguments).items()}
+    values = in_algebra(partial(call_by_name, function, what=name, owner="the kernel has"), copies)
+    outputs = [key for key in left.memory if key in left.written]
+    if not isinstance(values, Mapping):
+        listed = list(values) if isinstance(values, tuple | list) else [values]
+        if len(listed) != len(outputs):
+            many = plural(len(listed), "value")
+            raise UsageError(f"{name} returns {many} for the outputs {', '.join(outputs)}; return one for each.")
+        values = dict(zip(outputs, listed, strict=True))
+    memory = {key: values.get(key) for key in outputs if values.get(key) is not None}
+    if unknown := [key for key in values if key not in left.memory]:
+        raise UsageError(f"{name} returns {', '.join(unknown)}, which is no tensor of the kernel.")
+    if not memory:
+        raise UsageError(f"{name} returns nothing to compare; return a tensor for each of {', '.join(outputs)}.")
+    fitted = {key: _fitted(key, value, left.memory[key]) for key, value in memory.items()}
+    return AlgebraOutcome(name, {**left.memory, **fitted}, frozenset(fitted))
+
+
+def _fitted(name: str, value: Any, output: Any) -> Any:
+    """The bit patterns of a value in the dtype and shape of an output."""
+    try:
+        return value.to(output.dtype).expand(output.shape) if hasattr(value, "to") else value
+    except (RuntimeError, KernellabError) as exc:
+        raise UsageError(f"{name} is {tuple(output.shape)}, and the function returns {tuple(value.shape)}.") from exc
