@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any
 
 from kernellab._triton.kernel import is_kernel, parameter_names
-from kernellab._triton.specialize import require_options
 from kernellab.checking.payload_tensor import in_algebra
 from kernellab.checking.reference import call_by_name
 from kernellab.display import Drawable
@@ -111,32 +110,26 @@ def run_call_in_algebra(session: Session, call: UserCall, timeout_s: float) -> R
     )
 
 
-def equivalence_of(
-    session: Session, call: UserCall, other: Any, timeout_s: float, names: tuple[str, str] | None = None
-) -> Equivalence:
+def equivalence_of(session: Session, call: UserCall, other: Any, timeout_s: float) -> Equivalence:
     """Compare a call with another kernel, other options or a function of torch, in the algebra.
 
     ``other`` is a kernel with the same arguments, ``(kernel, grid, meta)``, a `triton.Config` or a dict of options of
     the same kernel, or a function of kernel parameters by name. Of ``call.meta``, each kernel gets what it takes.
 
     Raises:
-        UsageError: ``other`` is none of these, or a name of ``meta`` belongs to neither kernel.
+        UsageError: ``other`` is none of these, or the kernels have other arguments.
         LaunchError: the arguments do not fit one of the kernels.
         KernellabError: one side fails, or the function uses an operation that the algebra does not know.
     """
     other_call = _other_call(session, call, other)
-    known = parameter_names(call.kernel) + ([] if other_call is None else parameter_names(other_call.kernel))
-    unknown = {name: value for name, value in call.meta.items() if name not in known}
-    require_options(session.target, unknown, call.kernel)
-    left = outcome_of_launch(session, launch_of_call(session, _fitting(call)), timeout_s)
-    if other_call is not None:
-        right = outcome_of_launch(session, launch_of_call(session, _fitting(other_call)), timeout_s)
-        names = names or _names(left.name, right.name, other)
-    else:
-        arguments = launch_of_call(session, _fitting(call)).arguments
-        right = _outcome_of_function(other, arguments, left)
-        names = names or (left.name, right.name)
-    return compare_outcomes(left, right, names)
+    launch = launch_of_call(session, call if other_call is None else _without_names_of(other_call, call))
+    left = outcome_of_launch(session, launch, timeout_s)
+    if other_call is None:
+        right = _outcome_of_function(other, launch.arguments, left)
+        return compare_outcomes(left, right, (left.name, right.name))
+    launch = launch_of_call(session, _without_names_of(call, other_call))
+    right = _renamed(outcome_of_launch(session, launch, timeout_s), call, other_call)
+    return compare_outcomes(left, right, _names(left.name, right.name, other))
 
 
 def compare_outcomes(left: AlgebraOutcome, right: AlgebraOutcome, names: tuple[str, str]) -> Equivalence:
@@ -204,11 +197,18 @@ def _other_call(session: Session, call: UserCall, other: Any) -> UserCall | None
     raise UsageError(value_message("b", other, expected))
 
 
-def _fitting(call: UserCall) -> UserCall:
-    """The call without those values that the kernel has no parameter for; options of the compiler stay."""
-    names = parameter_names(call.kernel)
-    meta = {name: value for name, value in call.meta.items() if name in names or not name.isupper()}
-    return replace(call, meta=meta)
+def _without_names_of(other: UserCall, call: UserCall) -> UserCall:
+    """The call without the values that only the kernel of another call has parameters for."""
+    foreign = set(parameter_names(other.kernel)) - set(parameter_names(call.kernel))
+    return replace(call, meta={name: value for name, value in call.meta.items() if name not in foreign})
+
+
+def _renamed(outcome: AlgebraOutcome, call: UserCall, other: UserCall) -> AlgebraOutcome:
+    """The outcome of another kernel, by the names that the first one has for the arguments in the same positions."""
+    pairs = zip(parameter_names(other.kernel), parameter_names(call.kernel), strict=False)
+    names = {theirs: ours for (theirs, ours), _ in zip(pairs, call.args, strict=False)}
+    memory = {names.get(name, name): tensor for name, tensor in outcome.memory.items()}
+    return replace(outcome, memory=memory, written=frozenset(names.get(name, name) for name in outcome.written))
 
 
 def _names(left: str, right: str, other: Any) -> tuple[str, str]:

@@ -51,7 +51,7 @@ def algebra_of(builder: CheckedBuilder, is_on: bool) -> Iterator[set[str]]:
     finally:
         ARITHMETIC.is_algebra = False
         for name in _methods(unmodelled):
-            vars(builder).pop(name, None)  # the end of a recording removes some, too
+            builder.__dict__.pop(name, None)  # the end of a recording removes some, too
 
 
 def _methods(unmodelled: set[str]) -> dict[str, Callable[..., Any]]:

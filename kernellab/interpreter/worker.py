@@ -131,12 +131,13 @@ def interpret(job: InterpretJob, progress: Progress | None) -> RunOutcome:
             unwatch_operations(builder)
             del builder.memory
         seconds = time.perf_counter() - started
+    emulated = set[str]() if job.algebra else builder.low_precision_used
     return RunOutcome(
         seconds=seconds,
         findings=memory.findings.to_findings(),
         output=output.text(),
         notes=(
-            *_notes(set() if job.algebra else builder.low_precision_used, reads_device_registers=builder.reads_device_registers),
+            *_notes(emulated, reads_device_registers=builder.reads_device_registers),
             *(() if recorder is None else recorder.notes),
         ),
         written=frozenset(i for i, storage in enumerate(memory.storages) if storage.shadow.is_written),

@@ -10,6 +10,7 @@ from kernellab.lab.workspace import Workspace
 from kernellab.launch.verbs import verbs
 
 if TYPE_CHECKING:
+    from kernellab.inside.equivalence import Equivalence
     from kernellab.inside.first_difference import FirstDifference
     from kernellab.inside.timeline import Timeline
     from kernellab.inside.values import Values
@@ -75,6 +76,27 @@ class LooksInside(Workspace):
         call = call_in(session := self.session(), "first_difference", kernel, grid, args, meta)
         label = kernel if isinstance(kernel, str) else ""
         return first_difference_of_calls(session, call, other, programs, timeout_s, label)
+
+    def equivalent(
+        self, a: Kernel | str | int, b: Any, grid: Any = None, /, *args: Any, timeout_s: float = 60.0, **meta: Any
+    ) -> Equivalence:
+        """Compare what two kernels compute, without a tolerance: sums in another order are equal, a lost term is not.
+
+        Both run on the CPU, on copies, where floats are elements of a ring (docs/algebra.md). ``b`` is a kernel with
+        the same arguments, ``(kernel, grid, meta)``, a `triton.Config` or dict of other options of ``a``, or a function
+        of torch that takes arguments of ``a`` by name and returns its outputs. Of ``meta``, each kernel gets the
+        constexprs that it has.
+
+        Raises:
+            UsageError: ``b`` is none of these, or uses an operation of torch that the algebra does not know.
+            LaunchError: the arguments do not fit one of the kernels.
+        """
+        from kernellab.inside.equivalence import equivalence_of
+        from kernellab.registry.calls import call_in
+
+        call = call_in(session := self.session(), "equivalent", a, grid, args, meta)
+        kept = isinstance(b, str | int)
+        return equivalence_of(session, call, session.kernels[b] if kept else b, timeout_s)
 
     def timeline(
         self,
