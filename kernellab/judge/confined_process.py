@@ -191,7 +191,9 @@ def _run_confined_process(
     except SystemExit as exc:
         status = exc.code if isinstance(exc.code, int) else int(exc.code is not None)
     except BaseException:  # noqa: BLE001 - the candidate's, seen by its status
-        traceback.print_exc()
+        with contextlib.suppress(BaseException):
+            sys.stdout.flush()  # comes before the traceback
+            traceback.print_exc()
     finally:
         with contextlib.suppress(BaseException):
             sys.stdout.flush()

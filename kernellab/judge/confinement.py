@@ -146,14 +146,14 @@ def drop_capabilities(readable: Sequence[str]) -> tuple[str, ...]:
     another user; Landlock bounds what is read.
     """
     kept = 0
+    for number in range(_LAST_CAPABILITY + 1):
+        with contextlib.suppress(OSError):  # beyond the last one, or no privilege to drop it
+            _prctl(_PR_CAPBSET_DROP, number)
     if os.geteuid() == 0:
         before = {path for path in readable if _can_read(path)}
         _set_capabilities(effective=0, permitted=1 << _READ_ANY_FILE)
         if not all(_can_read(path) for path in before):
             kept = 1 << _READ_ANY_FILE
-    for number in range(_LAST_CAPABILITY + 1):
-        with contextlib.suppress(OSError):  # beyond the last one, or none left to drop with
-            _prctl(_PR_CAPBSET_DROP, number)
     _set_capabilities(effective=kept, permitted=kept)
     return ("no privileges but to read files",) if kept else ("no privileges",)
 
