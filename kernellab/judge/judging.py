@@ -298,7 +298,12 @@ def _error_reason(error: Any, file: Path, what: str, case: Case | None = None) -
 
 def environment() -> tuple[tuple[str, str], ...]:
     """Return the versions that a verdict holds for."""
-    versions = [("kernellab", metadata.version("kernellab")), ("python", platform.python_version())]
-    for name in ("torch", "triton"):
-        versions.append((name, metadata.version(name)))
-    return (*versions, ("machine", platform.machine()))
+    packages = [(name, _version_of(name)) for name in ("kernellab", "torch", "triton")]
+    return (*packages, ("python", platform.python_version()), ("machine", platform.machine()))
+
+
+def _version_of(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "not installed"
