@@ -107,12 +107,14 @@ CHAPTERS = (
     Chapter(
         "inside",
         "Look inside a launch",
-        "What `lab.values`, `lab.first_difference` and `lab.timeline` give.",
+        "What `lab.values`, `lab.first_difference`, `lab.equivalent` and `lab.timeline` give.",
         (
             "kernellab.inside.values.Values",
             "kernellab.launch.recorded_values.RecordedValue",
             "kernellab.launch.recorded_values.Summary",
             "kernellab.inside.first_difference.FirstDifference",
+            "kernellab.inside.equivalence.Equivalence",
+            "kernellab.inside.equivalence.OutputEquality",
             "kernellab.inside.timeline.Timeline",
         ),
     ),

@@ -94,12 +94,14 @@ class Lab(LooksInside):
         interpret: bool = False,
         uninitialised: Iterable[str] = (),
         check: Any = None,
+        algebra: bool = False,
         **meta: Any,
     ) -> Run:
         """Launch a kernel once and return the result.
 
         Without a GPU, and with ``interpret``, it runs on the CPU, where every access is checked and the contents of the
-        arguments that ``uninitialised`` names count as never written. ``check`` is a reference, as for `tune`.
+        arguments that ``uninitialised`` names count as never written. ``check`` is a reference, as for `tune`. With
+        ``algebra``, floats are elements of a ring, on the CPU, and the results their bit patterns (docs/algebra.md).
 
         Raises:
             CheckFailed: an output differs from what ``check`` gives for the arguments as they were before the launch.
@@ -109,6 +111,8 @@ class Lab(LooksInside):
 
         bound = self.bind(kernel)
         require_launch("lab.run", kernel, grid, args, meta)
+        if algebra:
+            return self._run_in_algebra(bound, grid, args, meta, timeout_s, check)
         options = {"timeout_s": timeout_s, "interpret": interpret, "uninitialised": frozenset(uninitialised)}
         recorder = launch_once(self.launches, bound, grid, args, meta, check, **options)
         for record in recorder.records.values():

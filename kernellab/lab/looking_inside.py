@@ -6,7 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kernellab._triton.kernel import Kernel
+from kernellab.errors import UsageError
 from kernellab.lab.workspace import Workspace
+from kernellab.launch.calls import UserCall
+from kernellab.launch.run import Run
 from kernellab.launch.verbs import verbs
 
 if TYPE_CHECKING:
@@ -97,6 +100,15 @@ class LooksInside(Workspace):
         call = call_in(session := self.session(), "equivalent", a, grid, args, meta)
         kept = isinstance(b, str | int)
         return equivalence_of(session, call, session.kernels[b] if kept else b, timeout_s)
+
+    def _run_in_algebra(
+        self, bound: Any, grid: Any, args: tuple[Any, ...], meta: dict[str, Any], timeout_s: float, check: Any
+    ) -> Run:
+        from kernellab.inside.equivalence import run_call_in_algebra
+
+        if check is not None:
+            raise UsageError("check compares floats, and algebra has none; use lab.equivalent(kernel, function, ...).")
+        return run_call_in_algebra(self.session(), UserCall(bound, grid, args, meta), timeout_s)
 
     def timeline(
         self,

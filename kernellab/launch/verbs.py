@@ -81,6 +81,9 @@ _KEPT = CallRule(
 )
 _TEXT = CallRule("a text", lambda value: isinstance(value, str))
 _RULES = {
+    "algebra": _FLAG,
+    "bitwise": _FLAG,
+    "exact": _FLAG,
     "budget_configs": _COUNT,
     "budget_s": _SECONDS,
     "bytes": _FORMULA,

@@ -17,6 +17,7 @@ from kernellab.explain.profile import Profile
 from kernellab.explain.traffic.result import Traffic
 from kernellab.export.merging import Merged
 from kernellab.export.write import Exported
+from kernellab.inside.equivalence import Equivalence
 from kernellab.inside.first_difference import FirstDifference
 from kernellab.inside.timeline import Timeline
 from kernellab.inside.values import Values
@@ -34,6 +35,7 @@ from kernellab.views.cards import results
 from kernellab.views.cards.benchmark import benchmark_card, ceilings_text, comparison_card
 from kernellab.views.cards.card import cell_card
 from kernellab.views.cards.diff import diff_html, diff_text
+from kernellab.views.cards.equivalence import equivalence_card
 from kernellab.views.cards.explanation import explanation_card, profile_card
 from kernellab.views.cards.kernels import merged_card, regressions_card
 from kernellab.views.cards.listing import exported_card, listing_card, loaded_card
@@ -108,6 +110,7 @@ CARDS: dict[type, Callable[[Any], Card]] = {
     Timeline: timeline_card,
     Values: values_card,
     FirstDifference: difference_card,
+    Equivalence: equivalence_card,
     Traffic: traffic_card,
 }
 """The card of each type of result that is drawn as one."""

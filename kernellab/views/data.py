@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kernellab.explain.traffic.result import Traffic
     from kernellab.export.merging import Merged
     from kernellab.export.write import Exported
+    from kernellab.inside.equivalence import Equivalence
     from kernellab.inside.first_difference import FirstDifference
     from kernellab.inside.timeline import Timeline
     from kernellab.inside.values import Values
@@ -205,6 +206,19 @@ def first_difference_rows(difference: FirstDifference) -> list[dict[str, Any]]:
         for name, value, text, number in sides
         if value is not None
     ]
+
+
+def equivalence_rows(equivalence: Equivalence) -> list[dict[str, Any]]:
+    """Return a row per output of two kernels that were compared without a tolerance."""
+    return [
+        selected_fields(output, "name", "equal", "first", "different", "elements") for output in equivalence.outputs
+    ]
+
+
+def equivalence_data(equivalence: Equivalence) -> dict[str, Any]:
+    """Return a comparison without a tolerance: its sentence and findings, and a row per output."""
+    fields = ("summary", "equal", "unmodelled", "warnings", "notes")
+    return {**{name: plain(getattr(equivalence, name)) for name in fields}, "rows": equivalence_rows(equivalence)}
 
 
 def first_difference_data(difference: FirstDifference) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from kernellab.explain.profile import Profile
 from kernellab.explain.traffic.result import Traffic
 from kernellab.export.frames import escape_formula
 from kernellab.export.write import replace_file
+from kernellab.inside.equivalence import Equivalence
 from kernellab.inside.first_difference import FirstDifference
 from kernellab.inside.timeline import Timeline
 from kernellab.inside.values import Values
@@ -147,7 +148,7 @@ def page_of(result: Any) -> str:
     card = result.card() if isinstance(result, OwnView) else CARDS[type(result)](result)
     body, name, kernel = card.html(), type(result).__name__, _kernel(result)
     title = f"{kernel}: {name}" if kernel else name
-    if isinstance(result, Comparison | FirstDifference):
+    if isinstance(result, Comparison | FirstDifference | Equivalence):
         title = " vs ".join(result.names)
     script = page_script() if 'class="kx' in body else ""
     return html_page(title, _PAGE, f"{body}\n{script}")
@@ -168,6 +169,7 @@ ROWS: Mapping[type, Callable[[Any], list[dict[str, Any]]]] = {
     **{kind: lambda result: as_data.records(result.frame) for kind in _FRAMES},
     Comparison: as_data.comparison_rows,
     FirstDifference: as_data.first_difference_rows,
+    Equivalence: as_data.equivalence_rows,
     Effects: lambda effects: as_data.effects_data(effects)["sites"],
     Graph: lambda graph: as_data.graph_data(graph)["operations"],
     Compiled: lambda one: [{"kernel": one.kernel, "target": str(one.target), **as_data.plain(one.resources)}],
@@ -191,6 +193,7 @@ DATA: Mapping[type, Callable[[Any], Mapping[str, Any]]] = {
     Timeline: as_data.timeline_data,
     Values: as_data.values_data,
     FirstDifference: as_data.first_difference_data,
+    Equivalence: as_data.equivalence_data,
     Comparison: as_data.comparison_data,
     Effects: as_data.effects_data,
     Graph: as_data.graph_data,
