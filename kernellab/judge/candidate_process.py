@@ -11,7 +11,7 @@ import inspect
 import json
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,20 +21,18 @@ from typing import Any
 import torch
 
 from kernellab._triton.closure import closure_of
-from kernellab._triton.drivers import OfflineDriver
 from kernellab._triton.recorded_launches import LaunchCall, record_launches
 from kernellab.capture.build import build_program
 from kernellab.capture.recorder import FunctionRecorder, OperationRecorder
 from kernellab.capture.tape import KernelUse, RecordedKernelLaunch, Tape
 from kernellab.errors import KernellabError, UsageError
+from kernellab.judge.pretended_gpu import pretended_gpu
 from kernellab.judge.program import encoded_program, encoded_variant
 from kernellab.launch.calls import evaluated_grid
 from kernellab.launch.recording import Observers
 from kernellab.source import Closure, closure_to_jsonable
-from kernellab.target import parse_target
 
 MODULE = "candidate"
-_PROCESSORS = 132
 _LARGE = 1 << 22  # elements: larger inputs hold zeros, whose memory nobody pays for
 _TRACE_LINES = 6
 
@@ -85,21 +83,21 @@ class _Kernels:
 def main(request: bytes, send: Callable[[bytes], None]) -> None:
     """Import the candidate, record a program for each case of the request, and send the programs as JSON."""
     asked = json.loads(request)
+    with pretended_gpu(asked["target"], MODULE):
+        answer = _answer(asked["file"], asked["cases"])
+    send(json.dumps(answer).encode())
+
+
+def _answer(file: str, cases: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     kernels = _Kernels()
-    OfflineDriver(parse_target(asked["target"]), lambda *launch: None).activate()
-    _pretend_to_have_a_gpu()
     answer: dict[str, Any] = {"schema": 1, "cases": []}
     try:
-        module = _import_candidate(Path(asked["file"]))
-        solve = _solve_of(module)
+        solve = _solve_of(_import_candidate(Path(file)))
     except BaseException as exc:  # noqa: BLE001 - whatever the candidate raises becomes data
-        answer["error"] = _error_data(exc, asked["file"])
-        send(json.dumps(answer).encode())
-        return
-    for case in asked["cases"]:
-        answer["cases"].append(_case_answer(solve, case, kernels, asked["file"]))
+        return {**answer, "error": _error_data(exc, file)}
+    answer["cases"] = [_case_answer(solve, case, kernels, file) for case in cases]
     answer["kernels"] = [closure_to_jsonable(closure) for closure in kernels.closures]
-    send(json.dumps(answer).encode())
+    return answer
 
 
 def _case_answer(solve: Callable[..., Any], case: Mapping[str, Any], kernels: _Kernels, file: str) -> dict[str, Any]:
@@ -284,28 +282,6 @@ def _solve_of(module: ModuleType) -> Callable[..., Any]:
     if not callable(solve):
         raise UsageError("The candidate defines no function solve(**inputs).")
     return solve
-
-
-def _pretend_to_have_a_gpu() -> None:
-    """Answer questions about the GPU as an H100 would: kernels that fill a device ask for its SMs."""
-    properties: Any = SimpleNamespace(
-        name="NVIDIA H100",
-        major=9,
-        minor=0,
-        multi_processor_count=_PROCESSORS,
-        total_memory=80 << 30,
-        shared_memory_per_block_optin=232448,
-        shared_memory_per_multiprocessor=233472,
-        regs_per_multiprocessor=65536,
-        max_threads_per_multi_processor=2048,
-        warp_size=32,
-        L2_cache_size=50 << 20,
-    )
-    torch.cuda.get_device_properties = lambda *device: properties
-    torch.cuda.get_device_capability = lambda *device: (9, 0)
-    torch.cuda.get_device_name = lambda *device: properties.name
-    torch.cuda.current_device = lambda: 0
-    torch.cuda.synchronize = lambda *device: None
 
 
 def _error_data(exc: BaseException, file: str) -> dict[str, Any]:

@@ -1,0 +1,112 @@
+"""A GPU as a candidate sees it in a process without one: its answers are those of an H100.
+
+Candidates ask for ``device="cuda"``, check ``x.is_cuda``, and read the number of SMs. In their process, all memory lies
+on the CPU, no kernel runs, and a recorded program has no device: the judge runs it where it likes.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from kernellab._triton.drivers import OfflineDriver
+from kernellab.target import parse_target
+
+_PROCESSORS = 132
+_GPU = torch.device("cuda", 0)
+_CPU = torch.device("cpu")
+_MODES = ("kernellab.capture.recorder", "kernellab.judge.pretended_gpu")
+
+
+@contextmanager
+def pretended_gpu(target: str, module: str) -> Iterator[None]:
+    """Pretend inside a with statement that there is a GPU, to the code of ``module``."""
+    driver: Any = OfflineDriver(parse_target(target), lambda *launch: None)
+    driver.get_active_torch_device = lambda: _GPU
+    driver.activate()
+    _answer_questions()
+    with _CudaOnCpu(module):
+        yield
+
+
+class _CudaOnCpu(TorchFunctionMode):
+    """Makes tensors on the CPU where a GPU is asked for, and says to one module that tensors lie on a GPU."""
+
+    def __init__(self, module: str) -> None:
+        super().__init__()
+        self.module = module
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in _ON_GPU and self._is_asked_by_module():
+            return _ON_GPU[func]
+        if func is torch.Tensor.cuda:
+            return args[0]
+        is_move = func is torch.Tensor.to
+        args = (*args[:1], *(_moved(value, is_move) for value in args[1:])) if is_move else args
+        return func(*args, **_on_cpu(kwargs or {}))
+
+    def _is_asked_by_module(self) -> bool:
+        frame: Any = sys._getframe(1)
+        while frame is not None and frame.f_globals.get("__name__") in _MODES:
+            frame = frame.f_back
+        return frame is not None and frame.f_globals.get("__name__") == self.module
+
+
+_ON_GPU: dict[Any, Any] = {
+    torch.Tensor.device.__get__: _GPU,  # type: ignore[attr-defined]
+    torch.Tensor.is_cuda.__get__: True,  # type: ignore[attr-defined]
+    torch.Tensor.is_cpu.__get__: False,  # type: ignore[attr-defined]
+    torch.Tensor.get_device: 0,
+}
+
+
+def _on_cpu(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _moved(value, True) if name == "device" else value for name, value in kwargs.items()}
+
+
+def _moved(value: Any, is_device: bool) -> Any:
+    """Return the CPU in place of a device that is a GPU, by name or, where a device is asked for, number."""
+    if isinstance(value, torch.device):
+        return _CPU if value.type == "cuda" else value
+    is_name = isinstance(value, str) and value.partition(":")[0] == "cuda"
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return _CPU if is_device and (is_name or is_number) else value
+
+
+def _answer_questions() -> None:
+    """Answer questions about the GPU as an H100 would: kernels that fill a device ask for its SMs."""
+    properties: Any = SimpleNamespace(
+        name="NVIDIA H100",
+        major=9,
+        minor=0,
+        multi_processor_count=_PROCESSORS,
+        total_memory=80 << 30,
+        shared_memory_per_block_optin=232448,
+        shared_memory_per_multiprocessor=233472,
+        regs_per_multiprocessor=65536,
+        max_threads_per_multi_processor=2048,
+        warp_size=32,
+        L2_cache_size=50 << 20,
+    )
+    answers: dict[str, Any] = {
+        "get_device_properties": properties,
+        "get_device_capability": (9, 0),
+        "get_device_name": properties.name,
+        "is_available": True,
+        "is_bf16_supported": True,
+        "device_count": 1,
+        "current_device": 0,
+        "set_device": None,
+        "synchronize": None,
+        "empty_cache": None,
+    }
+    for name, value in answers.items():
+        setattr(torch.cuda, name, lambda *args, value=value, **kwargs: value)
+    for name in ("device", "device_of"):
+        setattr(torch.cuda, name, lambda *args: nullcontext())
