@@ -46,7 +46,7 @@ class PayloadTensor(torch.Tensor):
         tensor.payload = payload
         return tensor
 
-    def __repr__(self, *, tensor_contents: Any = None) -> Any:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         return f"<payloads of {tuple(self.shape)}, {self.dtype}>"
 
     @classmethod

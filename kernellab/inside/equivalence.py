@@ -6,24 +6,26 @@ all that they write are compared.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from kernellab._triton.kernel import is_kernel, parameter_names
+from kernellab._triton.kernel import autotune_settings, is_kernel, parameter_names
 from kernellab.checking.payload_tensor import in_algebra
 from kernellab.checking.reference import call_by_name
 from kernellab.display import Drawable
 from kernellab.errors import KernellabError, UsageError, plural, value_message
 from kernellab.inside.recorded_launch import launch_of_call
+from kernellab.ir.effects import Effects
 from kernellab.launch.arguments import memory_of, values_of
 from kernellab.launch.calls import UserCall
 from kernellab.launch.memory import copy_arguments
 from kernellab.launch.poison import bits_of
 from kernellab.launch.run import Finding, Run, Severity, finding_words, run_on_cpu
+from kernellab.launch.runtime import Interpret
 from kernellab.registry import Session
-from kernellab.timing.launches import KernelLaunch
+from kernellab.timing.launches import KernelLaunch, call_hooks, set_to_zero
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,7 @@ def run_call_in_algebra(session: Session, call: UserCall, timeout_s: float) -> R
     """
     launch = launch_of_call(session, call)
     return replace(
-        run_on_cpu(launch.arguments, partial(_interpret, session, launch, timeout_s)),
+        run_on_cpu(launch.arguments, partial(_interpret, session.runtime.interpret, launch, timeout_s)),
         arguments=values_of(launch.arguments),
     )
 
@@ -123,18 +125,24 @@ def equivalence_of(session: Session, call: UserCall, other: Any, timeout_s: floa
     """
     other_call = _other_call(session, call, other)
     launch = launch_of_call(session, call if other_call is None else _without_names_of(other_call, call))
-    left = outcome_of_launch(session, launch, timeout_s)
+    left = _outcome(session, call, launch, timeout_s)
     if other_call is None:
         right = _outcome_of_function(other, launch.arguments, left)
         return compare_outcomes(left, right, (left.name, right.name))
     launch = launch_of_call(session, _without_names_of(call, other_call))
-    right = _renamed(outcome_of_launch(session, launch, timeout_s), call, other_call)
+    right = _renamed(_outcome(session, other_call, launch, timeout_s), call, other_call)
     return compare_outcomes(left, right, _names(left.name, right.name, other))
 
 
-def compare_outcomes(left: AlgebraOutcome, right: AlgebraOutcome, names: tuple[str, str]) -> Equivalence:
-    """Compare the bits of all that either side writes."""
-    written = left.written | right.written
+def compare_outcomes(
+    left: AlgebraOutcome, right: AlgebraOutcome, names: tuple[str, str], counted: Collection[str] | None = None
+) -> Equivalence:
+    """Compare the bits of all that either side writes, or of the ``counted`` arguments among these.
+
+    Raises:
+        UsageError: there is nothing to compare, or shapes or dtypes differ.
+    """
+    written = {name for name in left.written | right.written if counted is None or name in counted}
     outputs = [
         _compare(name, tensor, right.memory.get(name)) for name, tensor in left.memory.items() if name in written
     ]
@@ -159,26 +167,32 @@ def _compare(name: str, left: Any, right: Any) -> OutputEquality:
     return OutputEquality(name, not count, first, count, left.numel())
 
 
-def outcome_of_launch(session: Session, launch: KernelLaunch, timeout_s: float) -> AlgebraOutcome:
-    """Run a launch in the algebra on copies of its arguments.
+def outcome_of_launch(
+    interpret: Interpret, effects: Effects, launch: KernelLaunch, timeout_s: float, zeroed: Collection[str] = ()
+) -> AlgebraOutcome:
+    """Run a launch in the algebra on copies of its arguments; those in ``zeroed`` start as zeros.
 
     Raises:
         KernellabError: it fails.
     """
     arguments = copy_arguments(launch.arguments)
-    run = run_on_cpu(arguments, partial(_interpret, session, launch, timeout_s))
-    effects = session.compiler.effects(launch.job)
+    set_to_zero(arguments, zeroed)
+    call_hooks(launch, arguments)
+    run = run_on_cpu(arguments, partial(_interpret, interpret, launch, timeout_s))
     changed = {name for name, count in run.changed.items() if count}
     written = frozenset(changed if effects.unknown else {*changed, *effects.mutated})
     memory = {name: tensor.cpu() for name, tensor in memory_of(arguments).items()}
     return AlgebraOutcome(launch.job.closure.name, memory, written, run.unmodelled, run.findings)
 
 
-def _interpret(session: Session, launch: KernelLaunch, timeout_s: float, arguments: dict[str, Any]) -> Run:
+def _outcome(session: Session, call: UserCall, launch: KernelLaunch, timeout_s: float) -> AlgebraOutcome:
+    zeroed = autotune_settings(call.kernel).reset_to_zero
+    return outcome_of_launch(session.runtime.interpret, session.compiler.effects(launch.job), launch, timeout_s, zeroed)
+
+
+def _interpret(interpret: Interpret, launch: KernelLaunch, timeout_s: float, arguments: dict[str, Any]) -> Run:
     warps = launch.options.get("num_warps")
-    return session.runtime.interpret(
-        launch.function, arguments, launch.grid, timeout_s, warps=warps, follows=True, algebra=True
-    )
+    return interpret(launch.function, arguments, launch.grid, timeout_s, warps=warps, follows=True, algebra=True)
 
 
 def _other_call(session: Session, call: UserCall, other: Any) -> UserCall | None:

@@ -149,6 +149,8 @@ class Lab(LooksInside):
         outputs: Sequence[str] | None = None,
         executor: Executor | None = None,
         devices: Sequence[int] | None = None,
+        exact: bool = False,
+        bitwise: bool = False,
         **meta: Any,
     ) -> Tuning:
         """Find the fastest config of a kernel for these arguments; launch it once. Stored times are used again.
@@ -163,7 +165,9 @@ class Lab(LooksInside):
         tensor, a tuple in the order of the outputs, None for one that is not judged, or a dict of some. Configs that
         differ from it are ``wrong``. Without it, outputs are compared with each other: where more than half of the
         configs agree, the winner is one of these, and the others have the status ``differs``; else all count.
-        ``outputs`` names the arguments that are compared, such as ``("dx",)``, where the rest is scratch.
+        ``outputs`` names the arguments that are compared, such as ``("dx",)``, where the rest is scratch. With
+        ``exact``, the CPU finds configs that compute something else than the first one, not only round otherwise: they
+        are ``wrong``. With ``bitwise``, the winner is of the largest class of configs with equal bits.
 
         ``executor`` is an `Executor` or a client of dask or ipyparallel, whose workers need kernellab and the same
         Triton. Where the lab has no GPU and they do, one of them does the whole tuning, on copies of the arguments;
@@ -185,6 +189,7 @@ class Lab(LooksInside):
 
         options = Options(configs, timeout_s, search, budget_s, budget_configs, fresh)
         options = replace(options, check=check, outputs=outputs, executor=executor, devices=devices)
+        options = replace(options, exact=exact, bitwise=bitwise)
         launches = Launches(call.kernel, call.grid, call.args, call.meta, self.target)
         return tune_and_launch(self.session(), launches, options, local_environment)
 

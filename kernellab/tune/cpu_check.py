@@ -49,7 +49,7 @@ class CpuCheck:
             UsageError: the reference does not fit the outputs.
         """
         launch = self.launches.of(config)
-        key = _computation_key(config, launch)
+        key = computation_key(config, launch)
         if key not in self._verdicts:
             if why_not := self._skip_reason(launch):
                 return self._skip(why_not)
@@ -108,7 +108,7 @@ class CpuCheck:
         return (Status.WRONG, wrong) if wrong else (Status.NOT_TIMED, AGREES)
 
 
-def _computation_key(config: Config, launch: KernelLaunch) -> Any:
+def computation_key(config: Config, launch: KernelLaunch) -> Any:
     """Return a key of the values that a launch computes, which compiler options do not change."""
     plain = (bool, int, float, str, type(None))
     scalars = tuple((name, value) for name, value in launch.arguments.items() if isinstance(value, plain))

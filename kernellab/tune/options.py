@@ -26,7 +26,8 @@ class Options:
     one's own. ``fresh`` measures again what the store knows. With a ``check``, outputs are compared with its values;
     ``outputs`` names the arguments that are compared, with these or with each other. ``executor`` compiles in place of
     the lab's own workers. ``devices`` are the GPUs that measure, the first of which holds the final; None is the
-    current one.
+    current one. With ``exact``, configs that compute something else than the first one are wrong, by the algebra of
+    `kernellab.interpreter.algebra`. With ``bitwise``, the winner is one of the configs whose outputs have equal bits.
 
     One request measures ``at_once`` compiled configs. A config gets no more of its ``screen_runs`` if the first two
     take ``loser_factor`` times the best median so far. Finalists are within ``finalist_factor`` of the third fastest
@@ -46,6 +47,8 @@ class Options:
     outputs: Sequence[str] | None = None
     executor: Executor | None = None
     devices: Sequence[int] | None = None
+    exact: bool = False
+    bitwise: bool = False
     screen_runs: int = 4
     at_once: int = 1
     loser_factor: float = 1.25

@@ -23,6 +23,7 @@ from kernellab.timing.launches import Bench, Launches, with_zeros
 from kernellab.timing.provenance import Device, key_fields, key_of
 from kernellab.tune.cpu_check import SECONDS_AT_MOST, CpuCheck
 from kernellab.tune.device_pool import DevicePool
+from kernellab.tune.exact_check import ExactCheck
 from kernellab.tune.options import Options
 from kernellab.tune.predicted_search import PredictedSearch
 from kernellab.tune.predicting import PredictAll, Predictor, row_predictor, with_left_rows
@@ -193,6 +194,7 @@ def run_tuning(
         partial(suggest_for_registers, None if wanted else generated, limits_of(launches.target)),
         check,
         predictor,
+        exact=_exact_check(environment, launches, options),
     )
     watched = nullcontext(ignore_progress) if environment.progress is None else environment.progress(launches.name)
     try:
@@ -210,6 +212,7 @@ def run_tuning(
         *environment.remarks,
         *launches.notes,
         *(() if check is None else (check.note,)),
+        *(() if tuner.exact is None else (tuner.exact.note,)),
         *_executor_notes(compiler, tuning),
         *(pool.notes if pool is not None else () if tuning.winner is None else (WITHOUT_GPU,)),
         *(() if predictor is None else predictor.notes),
@@ -274,6 +277,20 @@ def _cpu_check(environment: Environment, launches: Launches, options: Options) -
         return None
     left_s = SECONDS_AT_MOST if options.budget_s is None else min(options.budget_s, SECONDS_AT_MOST)
     return CpuCheck(environment.interpret, launches, options.timeout_s, left_s, environment.clock)
+
+
+def _exact_check(environment: Environment, launches: Launches, options: Options) -> ExactCheck | None:
+    """Return the comparison of configs in the algebra, where the options ask for it.
+
+    Raises:
+        UsageError: nothing launches configs on the CPU here.
+    """
+    if not options.exact:
+        return None
+    if environment.interpret is None:
+        raise UsageError("exact=True compares configs on the CPU, and nothing launches them there; use lab.tune.")
+    effects = environment.compiler.effects
+    return ExactCheck(environment.interpret, effects, launches, options.timeout_s, environment.clock)
 
 
 def _set_reference(launches: Launches, options: Options, environment: Environment) -> None:

@@ -29,6 +29,7 @@ from kernellab.tune.agreement import (
 )
 from kernellab.tune.cpu_check import AGREES, CpuCheck
 from kernellab.tune.device_pool import DevicePool, PoolResult
+from kernellab.tune.exact_check import ExactCheck
 from kernellab.tune.finals import EarlyFinals, Final, finalists_of, finish_final
 from kernellab.tune.options import Options
 from kernellab.tune.predicting import Predictor, predicted_final
@@ -62,7 +63,7 @@ class Tuner:
 
     ``known`` are rows of earlier tunings, which are not measured again. ``suggest`` returns another config to try after
     one compiled, or None. Without a ``pool``, configs are only compiled, ``check`` compares those that fit with the
-    reference, and ``predictor`` predicts their times.
+    reference, and ``predictor`` predicts their times. ``exact`` finds those that compute something else than the first.
     """
 
     launches: Launches
@@ -76,6 +77,7 @@ class Tuner:
     suggest: Callable[[Config, Row], Config | None] = lambda config, row: None
     check: CpuCheck | None = None
     predictor: Predictor | None = None
+    exact: ExactCheck | None = None
     watch: Watch = ignore_progress
     name: str = field(default_factory=lambda: uuid4().hex[:12])
     _rows: dict[Config, Row] = field(default_factory=dict)
@@ -192,7 +194,11 @@ class Tuner:
                 self._rows[config] = replace(self.known[config], config=config)
                 self._counts.add_known(self._rows[config])
         self._report_progress("screening")
-        self._screen_configs([config for config in asked if config not in self.known])
+        excluded = {} if self.exact is None else self.exact.excluded_rows(asked)
+        self._rows.update(excluded)
+        for row in excluded.values():
+            self._counts.add(row)
+        self._screen_configs([config for config in asked if config not in self.known and config not in excluded])
 
     def _screen_spilling(self) -> None:
         """If only spilling configs are left, measure those that spill least."""
