@@ -6,6 +6,7 @@ memory stay as they are.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -150,9 +151,17 @@ def _cast(unmodelled: set[str], builder: CheckedBuilder, src: Handle, dst_type: 
 
 
 def _bitcast(unmodelled: set[str], builder: CheckedBuilder, src: Handle, dst_type: Any) -> Handle:
-    if holds_payloads(src.dtype.scalar) != holds_payloads(dst_type.scalar):
+    if holds_payloads(src.dtype.scalar) != holds_payloads(dst_type.scalar) and not _is_in_standard_library():
         unmodelled.add("a bitcast between float and integer")
     return CheckedBuilder.create_bitcast(builder, src, dst_type)
+
+
+def _is_in_standard_library() -> bool:
+    """Whether a function of Triton's standard library runs: ``tl.flip`` and ``tl.sort`` move elements by their bits."""
+    frame = sys._getframe()
+    while frame is not None and frame.f_code.co_filename != tl.standard.__file__:
+        frame = frame.f_back  # type: ignore[assignment]
+    return frame is not None
 
 
 def _dot(
