@@ -326,6 +326,10 @@ def _copy_into(x: Any, value: Any, non_blocking: bool = False) -> Any:
     return x
 
 
+def _fill(x: Any, value: Any) -> Any:
+    return _copy_into(x, _embedded(torch.as_tensor(value, dtype=x.dtype)).expand(x.shape))
+
+
 def _unary(function: Callable[..., Payload]) -> Callable[..., PayloadTensor]:
     return lambda x: _elementwise(function, x)
 
@@ -381,6 +385,8 @@ _RULES: dict[str, Callable[..., Any]] = {
     "_fused_rms_norm": _rms_norm,
     "_to_copy": _copy_to,
     "copy_": _copy_into,
+    "fill_": _fill,
+    "zero_": lambda x: _fill(x, 0.0),
 }
 _MOVE_NAMES = (
     "view _unsafe_view _reshape_alias reshape t transpose permute expand unsqueeze squeeze as_strided alias detach"

@@ -1,0 +1,213 @@
+"""Comparisons without a tolerance: what only rounds otherwise is equal, what computes otherwise is not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+import kernellab
+from benchmarks import algebra_kernels as kernels
+from benchmarks.algebra_variants import CLOSE, LAUNCHES, RIGHT, Variant
+from kernellab.errors import OutOfBounds, UsageError
+from kernellab.inside.equivalence import Equivalence
+from tests.inside.planted_faults import EQUAL, FAULTS, Change
+from tests.inside.transcripts import CASES
+from tests.labs import shared_lab
+from tests.tables import every
+
+CASE_OF = {case.name: case for case in CASES}
+N = 100
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[kernellab.Lab]:
+    with shared_lab(store=":memory:") as lab:
+        yield lab
+
+
+def compared(lab: kernellab.Lab, variant: Variant, folder: Path) -> Equivalence:
+    launch = variant.launch
+    kernel = getattr(kernels, launch.kernel)
+    return lab.equivalent(kernel, variant.compared_with(folder), launch.grid, *launch.arguments(), **launch.meta)
+
+
+@pytest.mark.parametrize("variant", every(6, RIGHT), ids=lambda variant: f"{variant.kernel}: {variant.name}")
+def test_variants_that_only_round_otherwise_are_equal(lab: kernellab.Lab, variant: Variant, tmp_path: Path) -> None:
+    result = compared(lab, variant, tmp_path)
+    assert result.equal, result.summary
+    assert not result.unmodelled
+
+
+@pytest.mark.parametrize(
+    "variant",
+    every(4, [variant for variant in CLOSE if "where it is 0" not in variant.name]),
+    ids=lambda variant: f"{variant.kernel}: {variant.name}",
+)
+def test_wrong_variants_differ_that_allclose_passes(lab: kernellab.Lab, variant: Variant, tmp_path: Path) -> None:
+    result = compared(lab, variant, tmp_path)
+    assert not result.equal
+    assert any(output.different and output.first is not None for output in result.outputs)
+
+
+@pytest.mark.parametrize("change", every(9, FAULTS[:-1]), ids=lambda change: change.name)
+def test_planted_faults_differ(lab: kernellab.Lab, change: Change, tmp_path: Path) -> None:
+    case = CASE_OF[change.kernel]
+    changed, _ = change.apply(tmp_path)
+    with suppress(OutOfBounds):
+        assert not lab.equivalent(case.kernel, changed, case.grid, **case.arguments()).equal
+
+
+def test_the_algebra_tells_apart_a_product_with_two_and_a_sum_with_itself(lab: kernellab.Lab, tmp_path: Path) -> None:
+    change = next(change for change in EQUAL if change.new == "tile * 2")
+    case = CASE_OF[change.kernel]
+    changed, _ = change.apply(tmp_path)
+    assert not lab.equivalent(case.kernel, changed, case.grid, **case.arguments()).equal
+
+
+@triton.jit
+def two_pass_variance(x, out, n, BLOCK: tl.constexpr):
+    lanes = tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for step in range(n):
+        total += tl.load(x + lanes * n + step)
+    mean = total / n
+    spread = tl.zeros((BLOCK,), tl.float32)
+    for step in range(n):
+        value = tl.load(x + lanes * n + step)
+        spread += (value - mean) * (value - mean)
+    tl.store(out + lanes, spread / n)
+
+
+def test_welford_is_not_equal_to_two_passes_since_quotients_do_not_cancel(lab: kernellab.Lab) -> None:
+    welford = CASE_OF["welford"].kernel
+    x, out = torch.randn(16, 12), torch.zeros(16)
+    real = [torch.zeros(16) for _ in range(2)]
+    for kernel, result in zip((welford, two_pass_variance), real, strict=True):
+        lab.run(kernel, (1,), x, result, 12, BLOCK=16)
+    assert torch.allclose(*real)
+    assert not lab.equivalent(welford, two_pass_variance, (1,), x, out, 12, BLOCK=16)
+
+
+def softmax_call(x: torch.Tensor) -> tuple[Any, ...]:
+    return (3,), x, torch.zeros_like(x), N
+
+
+def test_tensors_stay_as_they_are_and_the_answer_is_displayed(lab: kernellab.Lab) -> None:
+    grid, x, y, n = softmax_call(torch.randn(3, N))
+    before = x.clone()
+    result = lab.equivalent(kernels.softmax, lambda x: x.softmax(1), grid, x, y, n, BLOCK=128)
+    assert torch.equal(x, before)
+    assert not y.any()
+    assert [(output.name, output.equal, output.elements) for output in result.outputs] == [("out", True, 3 * N)]
+    bundle = result._repr_mimebundle_()
+    assert "equal in the algebra" in bundle["text/plain"]
+    assert "equal in the algebra" in bundle["text/html"]
+
+
+def test_a_difference_names_the_first_element_and_how_many(lab: kernellab.Lab) -> None:
+    grid, x, y, n = softmax_call(torch.randn(3, N))
+
+    def wrong(x: torch.Tensor) -> torch.Tensor:
+        result = x.softmax(1).clone()
+        result[1, 5:8] = 0.0
+        return result
+
+    (output,) = lab.equivalent(kernels.softmax, wrong, grid, x, y, n, BLOCK=128).outputs
+    assert (output.first, output.different) == ((1, 5), 3)
+
+
+def test_an_unknown_operation_of_torch_is_named(lab: kernellab.Lab) -> None:
+    grid, x, y, n = softmax_call(torch.randn(3, N))
+    with pytest.raises(UsageError, match=r"does not know aten\.sort"):
+        lab.equivalent(kernels.softmax, lambda x: x.sort(1)[0], grid, x, y, n, BLOCK=128)
+
+
+def test_what_is_no_kernel_and_no_function_is_refused(lab: kernellab.Lab) -> None:
+    grid, x, y, n = softmax_call(torch.randn(3, N))
+    with pytest.raises(UsageError, match="expected a kernel"):
+        lab.equivalent(kernels.softmax, 3.5, grid, x, y, n, BLOCK=128)
+
+
+@triton.jit
+def softmax_by_bits(x, out, n, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    columns = tl.arange(0, BLOCK)
+    values = tl.load(x + row * n + columns, mask=columns < n, other=-float("inf"))
+    values = values.to(tl.int32, bitcast=True).to(tl.float32, bitcast=True)
+    parts = tl.exp(values - tl.max(values, 0))
+    tl.store(out + row * n + columns, parts / tl.sum(parts, 0), mask=columns < n)
+
+
+def test_a_bitcast_is_no_proof(lab: kernellab.Lab) -> None:
+    grid, x, y, n = softmax_call(torch.randn(3, N))
+    result = lab.equivalent(kernels.softmax, softmax_by_bits, grid, x, y, n, BLOCK=128)
+    assert result.unmodelled == ("a bitcast between float and integer",)
+    assert "no proof" in result.summary
+
+
+@triton.jit
+def racing_sum(x, out, n, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    values = tl.load(x + row * n + columns, mask=columns < n, other=0.0)
+    tl.store(out + row, tl.load(out + row) + tl.sum(values, 0))
+
+
+def test_a_race_is_reported_though_the_outputs_are_equal(lab: kernellab.Lab) -> None:
+    other = (racing_sum, (3, 4), {})
+    result = lab.equivalent(kernels.row_sum, other, (3,), torch.randn(3, N), torch.zeros(3), N, BLOCK=32)
+    assert result.equal
+    assert any("racing_sum: race" in warning for warning in result.warnings)
+
+
+def test_a_run_in_the_algebra_leaves_bit_patterns(lab: kernellab.Lab) -> None:
+    launch = LAUNCHES["row_sum"]
+    results = []
+    for block in (16, 64):
+        arguments = launch.arguments()
+        run = lab.run(kernels.row_sum, launch.grid, *arguments, algebra=True, BLOCK=block)
+        assert run.changed["out"] == 3
+        results.append(arguments[1].view(torch.int32))
+    assert torch.equal(*results)
+    real = launch.arguments()
+    lab.run(kernels.row_sum, launch.grid, *real, BLOCK=16)
+    assert not torch.equal(real[1].view(torch.int32), results[0])
+
+
+def test_a_check_does_not_go_with_the_algebra(lab: kernellab.Lab) -> None:
+    launch = LAUNCHES["row_sum"]
+    with pytest.raises(UsageError, match="check compares floats"):
+        lab.run(kernels.row_sum, launch.grid, *launch.arguments(), algebra=True, check=lambda x: x.sum(1), BLOCK=16)
+
+
+@pytest.mark.parametrize("function", ["mean", "var", "amax", "cumsum", "sigmoid", "log_softmax"])
+def test_torch_references_are_evaluated_by_the_definitions(function: str) -> None:
+    from kernellab.checking.payload_tensor import in_algebra
+
+    x = torch.randn(4, 8)
+    forms = {
+        "mean": (lambda x: x.mean(1), lambda x: x.sum(1) / 8),
+        "var": (
+            lambda x: x.var(1, correction=0),
+            lambda x: ((x - x.mean(1, keepdim=True)) * (x - x.mean(1, keepdim=True))).sum(1) / 8,
+        ),
+        "amax": (lambda x: x.amax(1), lambda x: -((-x).amin(1))),
+        "cumsum": (lambda x: x.cumsum(1)[:, -1], lambda x: x.sum(1)),
+        "sigmoid": (lambda x: x.sigmoid(), lambda x: 1 / (1 + (-x).exp())),
+        "log_softmax": (
+            lambda x: x.log_softmax(1),
+            lambda x: x - x.amax(1, keepdim=True) - (x - x.amax(1, keepdim=True)).exp().sum(1, keepdim=True).log(),
+        ),
+    }
+    one, other = (
+        in_algebra(lambda arguments, form=form: form(arguments["x"]), {"x": x}).view(torch.int32)
+        for form in forms[function]
+    )
+    assert torch.equal(one, other)
