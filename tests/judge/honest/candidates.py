@@ -1,0 +1,5 @@
+"""All honest candidates: names, specifications and texts."""
+
+from tests.judge.honest import elementwise, reductions
+
+CANDIDATES: tuple[tuple[str, str, str], ...] = (*elementwise.CANDIDATES, *reductions.CANDIDATES)
