@@ -14,6 +14,7 @@ from triton.runtime.jit import JITFunction
 from kernellab.errors import LaunchError
 
 _UNKNOWN_NUMBERS = {"n_regs": 32, "n_spills": 0, "n_max_threads": 1024}
+_SHARED_BYTES = 1024  # hosts divide the memory of an SM by it
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +66,17 @@ class _Launches:
         grid, is_warmup = meta.pop("grid", None), meta.pop("warmup", False)
         for hook in kernel.pre_run_hooks:
             hook(*args, **meta)
+        call = _call_of(kernel, args, meta, grid)
         if not is_warmup:
-            call = _call_of(kernel, args, meta, grid)
-            if self.collected is not None:
-                self.collected.append(call)
-            else:
-                others, self.others = self.others, ()
-                self.record(replace(call, others=others))
-        return _compiled_stand_in(kernel.__name__)
+            self._take(call)
+        return _CompiledStandIn(call, self._take)
+
+    def _take(self, call: LaunchCall) -> None:
+        if self.collected is not None:
+            self.collected.append(call)
+        else:
+            others, self.others = self.others, ()
+            self.record(replace(call, others=others))
 
     def run_first_config(self, tuner: Any, args: tuple[Any, ...], meta: dict[str, Any]) -> Any:
         """Take the place of `Autotuner.run`."""
@@ -127,8 +131,33 @@ def _has_hooks(tuner: Any) -> bool:
     return any(hooks)
 
 
-def _compiled_stand_in(name: str) -> Any:
-    metadata = SimpleNamespace(shared=0, num_warps=4, num_stages=3, num_ctas=1, name=name)
-    return SimpleNamespace(
-        **_UNKNOWN_NUMBERS, metadata=metadata, name=name, asm={}, _init_handles=lambda: None, function=0, module=0
-    )
+class _CompiledStandIn(SimpleNamespace):
+    """Stands in for a `CompiledKernel`, with made-up resources; ``kernel[grid](*args)`` launches it."""
+
+    def __init__(self, call: LaunchCall, take: Callable[[LaunchCall], None]) -> None:
+        name = call.kernel.__name__
+        metadata = SimpleNamespace(shared=_SHARED_BYTES, num_warps=4, num_stages=3, num_ctas=1, name=name)
+        super().__init__(**_UNKNOWN_NUMBERS, metadata=metadata, name=name, asm={}, function=0, module=0)
+        self._call, self._take = call, take
+
+    def _init_handles(self) -> None:
+        """Load nothing."""
+
+    def __getitem__(self, grid: Any) -> Callable[..., None]:
+        """Return the function that launches with this grid; it takes the arguments by position, constexprs as well.
+
+        Constexprs and options are those of the compile, as Triton ignores others.
+        """
+        compiled = self._call
+        parameters = compiled.kernel.params
+
+        def launch(*args: Any, stream: Any = None) -> None:
+            given = dict(zip((parameter.name for parameter in parameters), args, strict=False))
+            missing = [p.name for p in parameters if not p.is_constexpr and p.name not in given]
+            if missing or len(args) > len(parameters):
+                expected = f"{len(parameters)} arguments by position"
+                raise LaunchError(f"{self.name} got {len(args)} arguments as a compiled kernel; it takes {expected}.")
+            constants = {p.name: compiled.arguments[p.name] for p in parameters if p.is_constexpr}
+            self._take(replace(compiled, arguments={**given, **constants}, grid=grid))
+
+        return launch
