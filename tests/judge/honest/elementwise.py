@@ -41,7 +41,9 @@ def solve(x, y):
     return add(x, y)
 """
 
-ADD_ON_CUDA = HEAD + """
+ADD_ON_CUDA = (
+    HEAD
+    + """
 @triton.jit
 def add(x, y, out, n: tl.int32, BLOCK: tl.constexpr = 512):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -58,8 +60,11 @@ def solve(x, y):
         add[(triton.cdiv(out.numel(), 512), 1, 1)](x, y, out, out.numel(), num_warps=8)
     return out
 """
+)
 
-ADD_AUTOTUNED_OUT = HEAD + """
+ADD_AUTOTUNED_OUT = (
+    HEAD
+    + """
 configs = [
     triton.Config({"BLOCK": block}, num_warps=warps, num_stages=stages)
     for block in (128, 256, 512)
@@ -83,8 +88,11 @@ def solve(x, y, out):
     n = out.numel()
     add[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](x, y, out, n)
 """
+)
 
-ADD_PERSISTENT = HEAD + """
+ADD_PERSISTENT = (
+    HEAD
+    + """
 from functools import partial
 
 NUM_SMS = torch.cuda.get_device_properties("cuda").multi_processor_count
@@ -108,8 +116,11 @@ def solve(x, y):
     add[partial(grid_of, x.numel())](x, y, out, x.numel(), BLOCK=64)
     return out
 """
+)
 
-ADD_FACTORY = HEAD + """
+ADD_FACTORY = (
+    HEAD
+    + """
 CONFIGS = {"small": {"BLOCK": 64, "num_warps": 1}, "large": {"BLOCK": 1024, "num_warps": 8}}
 
 
@@ -143,8 +154,11 @@ adder = Adder()
 def solve(**inputs):
     return adder(inputs["x"], inputs["y"])
 """
+)
 
-SCALE_IN_PLACE = HEAD + """
+SCALE_IN_PLACE = (
+    HEAD
+    + """
 @triton.jit
 def scale(x, factor, n, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -154,8 +168,11 @@ def scale(x, factor, n, BLOCK: tl.constexpr):
 def solve(x, factor):
     scale[(triton.cdiv(x.numel(), 256),)](x, factor, x.numel(), BLOCK=256)
 """
+)
 
-SCALE_RESTORED = HEAD + """
+SCALE_RESTORED = (
+    HEAD
+    + """
 @triton.autotune(
     configs=[triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 128}), triton.Config({"BLOCK": 256}, num_warps=8)],
     key=["n"],
@@ -171,8 +188,11 @@ def solve(x, factor):
     scale[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, factor, x.numel())
     return x
 """
+)
 
-GELU_ERF = HEAD + """
+GELU_ERF = (
+    HEAD
+    + """
 from triton.language.extra import libdevice
 
 
@@ -189,8 +209,11 @@ def solve(x):
     gelu[(triton.cdiv(x.numel(), 256),)](x.view(-1), out.view(-1), x.numel(), BLOCK=256)
     return out
 """
+)
 
-GELU_ERF_MATH = HEAD + """
+GELU_ERF_MATH = (
+    HEAD
+    + """
 @triton.jit
 def _half_erf(value):
     return 0.5 * (1.0 + tl.math.erf(value * 0.70710678))
@@ -210,8 +233,11 @@ def solve(x):
     gelu[(rows,)](x, out, rows, columns, x.stride(0), BLOCK=triton.next_power_of_2(columns))
     return out
 """
+)
 
-GELU_TANH = HEAD + """
+GELU_TANH = (
+    HEAD
+    + """
 import math
 
 SQRT_2_OVER_PI = tl.constexpr(math.sqrt(2 / math.pi))
@@ -236,8 +262,11 @@ def solve(x):
     gelu[(triton.cdiv(x.numel(), block),)](x, out, x.numel(), BLOCK=block)
     return out
 """
+)
 
-GELU_TANH_LIBDEVICE = HEAD + """
+GELU_TANH_LIBDEVICE = (
+    HEAD
+    + """
 from triton.language.extra import libdevice
 
 
@@ -253,8 +282,11 @@ def solve(x):
     gelu[(triton.cdiv(x.numel(), 128),)](x, out, x.numel(), BLOCK=128)
     return out
 """
+)
 
-SWIGLU = HEAD + """
+SWIGLU = (
+    HEAD
+    + """
 @triton.jit
 def silu(x):
     return x * tl.sigmoid(x)
@@ -279,8 +311,11 @@ def solve(x):
     swiglu[(flat.shape[0],)](flat, out, flat.stride(-2), out.stride(-2), n=n, BLOCK=triton.next_power_of_2(n))
     return out
 """
+)
 
-ROPE = HEAD + """
+ROPE = (
+    HEAD
+    + """
 @triton.jit
 def rope(x, cos, sin, out, length, heads, HALF: tl.constexpr, BLOCK: tl.constexpr):
     pid = tl.program_id(0)
@@ -302,8 +337,11 @@ def solve(x, cos, sin):
     rope[(batch * length * heads,)](x, cos, sin, out, length, heads, HALF=dim // 2, BLOCK=triton.next_power_of_2(dim // 2))
     return out
 """
+)
 
-DROPOUT_MASK = HEAD + """
+DROPOUT_MASK = (
+    HEAD
+    + """
 @triton.jit
 def _dropout(x_ptr, x_keep_ptr, output_ptr, n_elements, p, BLOCK_SIZE: tl.constexpr):
     pid = tl.program_id(axis=0)
@@ -322,8 +360,11 @@ def solve(x, keep, p):
     _dropout[grid](x, keep, output, x.numel(), p, BLOCK_SIZE=1024)
     return output
 """
+)
 
-DROPOUT_SEED = HEAD + """
+DROPOUT_SEED = (
+    HEAD
+    + """
 @triton.jit
 def _seeded_dropout(x_ptr, output_ptr, n_elements, p, seed, BLOCK_SIZE: tl.constexpr):
     pid = tl.program_id(axis=0)
@@ -342,8 +383,11 @@ def solve(x, p, seed):
     _seeded_dropout[grid](x, output, x.numel(), p, seed, BLOCK_SIZE=256)
     return output
 """
+)
 
-CLAMP = HEAD + """
+CLAMP = (
+    HEAD
+    + """
 @triton.jit
 def clamp(x, out, low, high, n, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -360,8 +404,11 @@ def solve(x, low, high):
     clamp[(triton.cdiv(x.numel(), 128),)](x, out, low, high, x.numel(), BLOCK=128)
     return out
 """
+)
 
-ACTIVATION = HEAD + """
+ACTIVATION = (
+    HEAD
+    + """
 @triton.jit
 def activate(x, out, n, slope, KIND: tl.constexpr, INVERTED: tl.constexpr, BLOCK: tl.constexpr):
     tl.static_assert(KIND == "relu" or KIND == "leaky")
@@ -383,8 +430,11 @@ def solve(x, kind, inverted, slope=0.01):
     activate[(triton.cdiv(len(x), 64),)](x, out, len(x), slope, KIND=kind, INVERTED=inverted, BLOCK=64)
     return out
 """
+)
 
-IS_CLOSE = HEAD + """
+IS_CLOSE = (
+    HEAD
+    + """
 @triton.jit
 def compare(x, y, greater, unordered, n, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -400,8 +450,11 @@ def solve(x, y):
     compare[(triton.cdiv(x.numel(), 256),)](x, y, greater, unordered, x.numel(), BLOCK=256)
     return greater, unordered
 """
+)
 
-QUANTIZE_ROWS = HEAD + """
+QUANTIZE_ROWS = (
+    HEAD
+    + """
 @triton.jit
 def quantize(x, q, scales, n, BLOCK: tl.constexpr):
     row = tl.program_id(0)
@@ -421,8 +474,11 @@ def solve(x):
     quantize[(m,)](x, q, scales, n, BLOCK=triton.next_power_of_2(n))
     return q, scales
 """
+)
 
-BITS = HEAD + """
+BITS = (
+    HEAD
+    + """
 @triton.jit
 def mix(a, b, c, x, y, z, n, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -438,8 +494,11 @@ def solve(a, b, c):
     mix[(triton.cdiv(a.numel(), 128),)](a, b, c, *results, a.numel(), BLOCK=128)
     return results
 """
+)
 
-CAST = HEAD + """
+CAST = (
+    HEAD
+    + """
 TYPES = {
     "float16": (torch.float16, tl.float16),
     "bfloat16": (torch.bfloat16, tl.bfloat16),
@@ -460,8 +519,11 @@ def solve(x, dtype):
     cast[(triton.cdiv(x.numel(), 256),)](x, out, x.numel(), DTYPE=device, BLOCK=256)
     return out
 """
+)
 
-FP8_CAST = HEAD + """
+FP8_CAST = (
+    HEAD
+    + """
 @triton.jit
 def cast(x, out, scale, n, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -473,8 +535,11 @@ def solve(x, scale):
     cast[(triton.cdiv(x.numel(), 256),)](x, out, scale, x.numel(), BLOCK=256)
     return out
 """
+)
 
-FP8_DEQUANT = HEAD + """
+FP8_DEQUANT = (
+    HEAD
+    + """
 @triton.jit
 def dequantize(q, scales, out, n, stride, BLOCK: tl.constexpr):
     row, block = tl.program_id(0), tl.program_id(1)
@@ -490,6 +555,7 @@ def solve(q, scales):
     dequantize[(m, triton.cdiv(n, 32))](q, scales, out, n, q.stride(0), BLOCK=32)
     return out
 """
+)
 
 CANDIDATES = (
     ("add_tutorial", "spec_add.py", ADD_TUTORIAL),

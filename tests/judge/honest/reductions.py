@@ -2,7 +2,9 @@
 
 from tests.judge.honest.elementwise import HEAD
 
-SUM_TWO_STAGE = HEAD + """
+SUM_TWO_STAGE = (
+    HEAD
+    + """
 @triton.jit
 def partial_sums(x, partial, n, BLOCK: tl.constexpr):
     pid = tl.program_id(0)
@@ -24,8 +26,11 @@ def solve(x):
     final_sum[(1,)](partial, out, blocks, BLOCK=triton.next_power_of_2(max(blocks, 1)))
     return out
 """
+)
 
-SUM_ATOMIC = HEAD + """
+SUM_ATOMIC = (
+    HEAD
+    + """
 @triton.jit
 def add_up(x, out, n, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -38,8 +43,11 @@ def solve(x):
         add_up[(triton.cdiv(x.numel(), 128),)](x, out, x.numel(), BLOCK=128)
     return out[0]
 """
+)
 
-SUM_REVERSED = HEAD + """
+SUM_REVERSED = (
+    HEAD
+    + """
 @triton.jit
 def add_up(x, out, n, BLOCK: tl.constexpr):
     total = tl.zeros((BLOCK,), dtype=tl.float32)
@@ -55,8 +63,11 @@ def solve(x):
     add_up[1, 1, 1](x, out, x.numel(), BLOCK=512)
     return out
 """
+)
 
-SUM_KAHAN = HEAD + """
+SUM_KAHAN = (
+    HEAD
+    + """
 @triton.jit
 def add_up(x, out, n, BLOCK: tl.constexpr):
     total = tl.zeros((BLOCK,), dtype=tl.float32)
@@ -75,8 +86,11 @@ def solve(x):
     add_up[(1,)](x, out, x.shape[0], BLOCK=64)
     return out.squeeze(0)
 """
+)
 
-SUM_TREE = HEAD + """
+SUM_TREE = (
+    HEAD
+    + """
 @triton.jit
 def halve(x, out, n, m, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -98,8 +112,11 @@ def solve(x):
             return out.reshape(())
         source, n = out, m
 """
+)
 
-SUM_LAST_BLOCK = HEAD + """
+SUM_LAST_BLOCK = (
+    HEAD
+    + """
 @triton.jit
 def add_up(x, partial, counter, out, n, BLOCKS: tl.constexpr, BLOCK: tl.constexpr, PADDED: tl.constexpr):
     pid = tl.program_id(0)
@@ -121,6 +138,7 @@ def solve(x):
     add_up[(blocks,)](x, partial, counter, out, x.numel(), BLOCKS=blocks, BLOCK=256, PADDED=padded)
     return out
 """
+)
 
 SOFTMAX_TUTORIAL = """
 import torch
@@ -202,7 +220,9 @@ def solve(x):
     return softmax(x)
 """
 
-SOFTMAX_PERSISTENT = HEAD + """
+SOFTMAX_PERSISTENT = (
+    HEAD
+    + """
 @triton.jit
 def softmax_kernel(out, x, stride_x, stride_out, rows, columns, BLOCK: tl.constexpr, STAGES: tl.constexpr):
     for row in tl.range(tl.program_id(0), rows, tl.num_programs(0), num_stages=STAGES):
@@ -228,8 +248,11 @@ def solve(x):
     softmax_kernel[(programs,)](out, x, x.stride(0), out.stride(0), rows, columns, BLOCK=block, STAGES=2, num_warps=4)
     return out
 """
+)
 
-SOFTMAX_ONLINE = HEAD + """
+SOFTMAX_ONLINE = (
+    HEAD
+    + """
 @triton.jit
 def softmax(x, out, n, BLOCK: tl.constexpr):
     row = tl.program_id(0)
@@ -254,8 +277,11 @@ def solve(x):
     softmax[(x.shape[0],)](x, out, x.shape[1], BLOCK=64, num_warps=2, num_stages=3)
     return out
 """
+)
 
-SOFTMAX_EXP2 = HEAD + """
+SOFTMAX_EXP2 = (
+    HEAD
+    + """
 LOG2E = tl.constexpr(1.4426950408889634)
 
 
@@ -278,8 +304,11 @@ def solve(x):
     softmax[(triton.cdiv(m, 4),)](x, out, m, n, ROWS=4, COLUMNS=triton.next_power_of_2(n))
     return out
 """
+)
 
-LOG_SOFTMAX = HEAD + """
+LOG_SOFTMAX = (
+    HEAD
+    + """
 @triton.jit
 def log_softmax(x, out, n, BLOCK: tl.constexpr):
     row = tl.program_id(0)
@@ -294,8 +323,11 @@ def solve(x):
     log_softmax[(x.shape[0],)](x, out, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
     return out
 """
+)
 
-LOGSUMEXP = HEAD + """
+LOGSUMEXP = (
+    HEAD
+    + """
 @triton.jit
 def combine(m1, s1, m2, s2):
     m = tl.maximum(m1, m2)
@@ -317,8 +349,11 @@ def solve(x):
     logsumexp[(x.shape[0],)](x, out, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
     return out
 """
+)
 
-WELFORD = HEAD + """
+WELFORD = (
+    HEAD
+    + """
 @triton.jit
 def welford(mean_a, m2_a, count_a, mean_b, m2_b, count_b):
     count = count_a + count_b
@@ -343,8 +378,11 @@ def solve(x):
     statistics[(x.shape[0],)](x, mean, var, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
     return {"mean": mean, "var": var}
 """
+)
 
-TWO_PASS_VARIANCE = HEAD + """
+TWO_PASS_VARIANCE = (
+    HEAD
+    + """
 @triton.jit
 def statistics(x, mean, var, n, BLOCK: tl.constexpr):
     row = tl.program_id(0)
@@ -363,8 +401,11 @@ def solve(x):
     statistics[(rows,)](x, both[0], both[1], n, BLOCK=triton.next_power_of_2(n))
     return dict(mean=both[0], var=both[1])
 """
+)
 
-LAYER_NORM = HEAD + """
+LAYER_NORM = (
+    HEAD
+    + """
 @triton.jit
 def _layer_norm_fwd_fused(X, Y, W, B, stride, N, eps, BLOCK_SIZE: tl.constexpr):
     row = tl.program_id(0)
@@ -407,8 +448,11 @@ def solve(x, weight, bias, eps):
                                  num_warps=num_warps, num_ctas=1)
     return y
 """
+)
 
-LAYER_NORM_BACKWARD = HEAD + """
+LAYER_NORM_BACKWARD = (
+    HEAD
+    + """
 @triton.jit
 def _layer_norm_bwd_dx_fused(DX, DY, DW, DB, X, W, Mean, Rstd, Lock, stride, N, GROUP_SIZE_M: tl.constexpr,
                              BLOCK_SIZE_N: tl.constexpr):
@@ -489,8 +533,11 @@ def solve(dy, x, weight, mean, rstd):
     _layer_norm_bwd_dwdb[grid](_dw, _db, dw, db, min(GROUP_SIZE_M, M), N, BLOCK_SIZE_M=32, BLOCK_SIZE_N=128, num_ctas=1)
     return dx, dw, db
 """
+)
 
-RMS_NORM = HEAD + """
+RMS_NORM = (
+    HEAD
+    + """
 @triton.jit
 def rms_norm(x, weight, out, n, eps, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
@@ -507,8 +554,11 @@ def solve(x, weight):
     rms_norm[(x.numel() // n,)](x, weight, out, n, 1e-6, BLOCK=triton.next_power_of_2(n))
     return out
 """
+)
 
-BATCH_NORM = HEAD + """
+BATCH_NORM = (
+    HEAD
+    + """
 @triton.jit
 def statistics(x, mean, var, running_mean, running_var, momentum, batch, length, sb, sc, BLOCK: tl.constexpr):
     c = tl.program_id(0)
@@ -550,8 +600,11 @@ def solve(x, running_mean, running_var, momentum):
     normalize[(batch, channels)](x, y, mean, var, channels, length, BLOCK=triton.next_power_of_2(length))
     return y, mean, var
 """
+)
 
-RUNNING_STATS = HEAD + """
+RUNNING_STATS = (
+    HEAD
+    + """
 @triton.jit
 def update(x, running_mean, count, m, n, BLOCK: tl.constexpr):
     column = tl.program_id(0)
@@ -566,8 +619,11 @@ def solve(x, running_mean, count):
     m, n = x.shape
     update[(n,)](x, running_mean, count, m, n, BLOCK=triton.next_power_of_2(m))
 """
+)
 
-ARGMAX = HEAD + """
+ARGMAX = (
+    HEAD
+    + """
 @triton.jit
 def argmax(x, values, places, n, BLOCK: tl.constexpr):
     row = tl.program_id(0)
@@ -585,8 +641,11 @@ def solve(x):
     argmax[(m,)](x, values, places, n, BLOCK=triton.next_power_of_2(n))
     return values, places
 """
+)
 
-TOP_K_ITERATIVE = HEAD + """
+TOP_K_ITERATIVE = (
+    HEAD
+    + """
 @triton.jit
 def top_k(x, out, n, K: tl.constexpr, BLOCK: tl.constexpr):
     row = tl.program_id(0)
@@ -603,8 +662,11 @@ def solve(x, k):
     top_k[(x.shape[0],)](x, out, x.shape[1], K=k, BLOCK=triton.next_power_of_2(x.shape[1]))
     return out
 """
+)
 
-TOP_K = HEAD + """
+TOP_K = (
+    HEAD
+    + """
 @triton.jit
 def top_k(x, out, n, k: tl.constexpr, BLOCK: tl.constexpr):
     row = tl.program_id(0)
@@ -618,8 +680,11 @@ def solve(x, k):
     top_k[(x.size(0),)](x, out, x.size(1), k, BLOCK=max(k, triton.next_power_of_2(x.size(1))))
     return out
 """
+)
 
-SORT = HEAD + """
+SORT = (
+    HEAD
+    + """
 @triton.jit
 def sort_rows(x, keys, out, out_keys, n, BLOCK: tl.constexpr):
     row = tl.program_id(0)
@@ -635,8 +700,11 @@ def solve(x, keys):
     sort_rows[(x.shape[0],)](x, keys, out, out_keys, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
     return [out, out_keys]
 """
+)
 
-CUMSUM_BLOCKS = HEAD + """
+CUMSUM_BLOCKS = (
+    HEAD
+    + """
 @triton.jit
 def block_sums(x, sums, n, BLOCK: tl.constexpr):
     pid = tl.program_id(0)
@@ -669,8 +737,11 @@ def solve(x):
     scan_blocks[(blocks,)](x, sums, out, n, BLOCK=256)
     return out
 """
+)
 
-CUMSUM_CARRIED = HEAD + """
+CUMSUM_CARRIED = (
+    HEAD
+    + """
 @triton.jit
 def add(a, b):
     return a + b
@@ -692,8 +763,11 @@ def solve(x):
     scan[(1,)](x, out, x.numel(), BLOCK=512)
     return out
 """
+)
 
-RECURRENCE = HEAD + """
+RECURRENCE = (
+    HEAD
+    + """
 @triton.jit
 def compose(a1, b1, a2, b2):
     return a1 * a2, a2 * b1 + b2
@@ -714,8 +788,11 @@ def solve(decay, x):
     recurrence[(x.shape[0],)](decay, x, out, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
     return out
 """
+)
 
-RECURRENCE_LOOP = HEAD + """
+RECURRENCE_LOOP = (
+    HEAD
+    + """
 @triton.jit
 def recurrence(decay, x, out, m, n, ROWS: tl.constexpr):
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -732,8 +809,11 @@ def solve(decay, x):
     recurrence[(triton.cdiv(x.shape[0], 2),)](decay, x, out, *x.shape, ROWS=2)
     return out
 """
+)
 
-NORM = HEAD + """
+NORM = (
+    HEAD
+    + """
 def zero_total(nargs):
     nargs["total"].zero_()
 
@@ -761,8 +841,11 @@ def solve(x):
     divide[(triton.cdiv(x.numel(), 1024),)](x, total, out, x.numel(), BLOCK=1024)
     return out
 """
+)
 
-CROSS_ENTROPY = HEAD + """
+CROSS_ENTROPY = (
+    HEAD
+    + """
 @triton.jit
 def cross_entropy(logits, target, loss, n, ignore_index, BLOCK: tl.constexpr):
     row = tl.program_id(0)
@@ -784,8 +867,11 @@ def solve(logits, target, ignore_index):
     )
     return loss
 """
+)
 
-CROSS_ENTROPY_BACKWARD = HEAD + """
+CROSS_ENTROPY_BACKWARD = (
+    HEAD
+    + """
 IGNORED: tl.constexpr = -100
 
 
@@ -805,8 +891,11 @@ def solve(logits, target, grad):
     m, n = logits.shape
     backward[(m,)](logits, target, grad, n, BLOCK=triton.next_power_of_2(n))
 """
+)
 
-DOT_DOUBLE = HEAD + """
+DOT_DOUBLE = (
+    HEAD
+    + """
 @triton.jit
 def dot(x, y, out, n, BLOCK: tl.constexpr):
     total = tl.zeros((BLOCK,), dtype=tl.float64)
@@ -821,8 +910,11 @@ def solve(x, y):
     dot[(1,)](x, y, out, x.numel(), BLOCK=128)
     return out
 """
+)
 
-COUNTS = HEAD + """
+COUNTS = (
+    HEAD
+    + """
 @triton.jit
 def either(a, b):
     return a | b
@@ -854,8 +946,11 @@ def solve(flags, values):
     count[(m,)](flags, values, some, every, total, filled, n, BLOCK=triton.next_power_of_2(n))
     return some, every, total, filled
 """
+)
 
-GROUP_NORM = HEAD + """
+GROUP_NORM = (
+    HEAD
+    + """
 @triton.jit
 def group_norm(x, weight, out, space, PER_GROUP: tl.constexpr, GROUPS: tl.constexpr, BLOCK: tl.constexpr):
     pid = tl.program_id(0)
@@ -879,8 +974,11 @@ def solve(x, weight, groups):
     group_norm[(batch * groups,)](x, weight, out, space, per_group, groups, block)
     return out
 """
+)
 
-COLUMN_SUM = HEAD + """
+COLUMN_SUM = (
+    HEAD
+    + """
 @triton.jit
 def column_sum(x, out, m, n, stride_m, stride_n, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
@@ -896,6 +994,7 @@ def solve(x):
     column_sum[triton.cdiv(m, 16), triton.cdiv(n, 16)](x, out, m, n, *x.stride(), ROWS=16, COLUMNS=16)
     return out
 """
+)
 
 CANDIDATES = (
     ("sum_two_stage", "spec_total.py", SUM_TWO_STAGE),

@@ -7,7 +7,11 @@ outputs = ("logits",)
 def inputs(generator, m, n):
     target = torch.randint(0, n, (m,), generator=generator)
     target[torch.rand(m, generator=generator) < 0.2] = -100
-    return {"logits": torch.randn(m, n, generator=generator), "target": target, "grad": torch.randn(m, generator=generator)}
+    return {
+        "logits": torch.randn(m, n, generator=generator),
+        "target": target,
+        "grad": torch.randn(m, generator=generator),
+    }
 
 
 def reference(logits, target, grad):

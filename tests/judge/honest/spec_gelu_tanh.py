@@ -1,6 +1,9 @@
 import torch
 
-sizes = {"shown": [{"n": 1024, "dtype": "float16"}, {"n": 1000, "dtype": "bfloat16"}], "hidden": [{"n": 331, "dtype": "float32"}]}
+sizes = {
+    "shown": [{"n": 1024, "dtype": "float16"}, {"n": 1000, "dtype": "bfloat16"}],
+    "hidden": [{"n": 331, "dtype": "float32"}],
+}
 
 
 def inputs(generator, n, dtype):

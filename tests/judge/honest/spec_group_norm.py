@@ -2,7 +2,10 @@ import torch
 
 sizes = {
     "shown": [{"batch": 2, "channels": 8, "space": 16, "groups": 4}],
-    "hidden": [{"batch": 1, "channels": 6, "space": 9, "groups": 2}, {"batch": 1, "channels": 2, "space": 5, "groups": 1}],
+    "hidden": [
+        {"batch": 1, "channels": 6, "space": 9, "groups": 2},
+        {"batch": 1, "channels": 2, "space": 5, "groups": 1},
+    ],
 }
 
 

@@ -1,0 +1,407 @@
+"""Honest candidates with products of matrices, indices, strides and host code of several kinds."""
+
+from tests.judge.honest.elementwise import HEAD
+
+STRIDED_ADD = (
+    HEAD
+    + """
+@triton.jit
+def fma(x, y, b, out, m, n, sxm, sxn, sym, syn, sbm, sbn, M: tl.constexpr, N: tl.constexpr):
+    i = tl.program_id(0) * M + tl.arange(0, M)[:, None]
+    j = tl.program_id(1) * N + tl.arange(0, N)[None, :]
+    mask = (i < m) & (j < n)
+    product = tl.load(y + i * sym + j * syn, mask=mask) * tl.load(b + i * sbm + j * sbn, mask=mask)
+    tl.store(out + i * n + j, tl.load(x + i * sxm + j * sxn, mask=mask) + product, mask=mask)
+
+
+def solve(x, y, bias):
+    m, n = x.shape
+    out = torch.empty((m, n), dtype=x.dtype, device=x.device)
+    grid = (triton.cdiv(m, 16), triton.cdiv(n, 16))
+    fma[grid](x, y, bias, out, m, n, *x.stride(), *y.stride(), *bias.stride(), M=16, N=16)
+    return out
+"""
+)
+
+SQUARE = (
+    HEAD
+    + """
+@triton.jit
+def square(x, out, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    v = tl.load(x + i, mask=i < n)
+    tl.store(out + i, v * v + 1, mask=i < n)
+
+
+def solve(x):
+    out = torch.empty_like(x)
+    if x.numel():
+        square[(triton.cdiv(x.numel(), 32),)](x, out, x.numel(), BLOCK=32)
+    return out
+"""
+)
+
+POLYNOMIAL = (
+    HEAD
+    + """
+@triton.jit(noinline=True)
+def step(total, x, coefficient):
+    return total * x + coefficient
+
+
+@triton.jit
+def polynomial(x, out, coefficients, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    v = tl.load(x + i, mask=i < n)
+    total = step(v * 0, v, coefficients[0])
+    total = step(total, v, coefficients[1])
+    total = step(total, v, coefficients[2])
+    tl.store(out + i, total, mask=i < n)
+
+
+def solve(x, a, b, c):
+    out = torch.empty_like(x)
+    polynomial[(triton.cdiv(x.numel(), 256),)](x, out, (a, b, c), x.numel(), BLOCK=256)
+    return out
+"""
+)
+
+ADAM = (
+    HEAD
+    + """
+@triton.jit
+def adam(p, g, m, v, lr, c1, c2, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = i < n
+    grad = tl.load(g + i, mask=mask)
+    first = 0.9 * tl.load(m + i, mask=mask) + 0.1 * grad
+    second = 0.99 * tl.load(v + i, mask=mask) + 0.01 * grad * grad
+    new = tl.load(p + i, mask=mask) - lr * (first / c1) / (tl.sqrt(second / c2) + 1e-8)
+    tl.store(p + i, new, mask=mask)
+    tl.store(m + i, first, mask=mask)
+    tl.store(v + i, second, mask=mask)
+
+
+def solve(p, g, m, v, lr, step):
+    adam[(triton.cdiv(p.numel(), 128),)](p, g, m, v, lr, 1 - 0.9**step, 1 - 0.99**step, p.numel(), BLOCK=128)
+"""
+)
+
+LERP = (
+    HEAD
+    + """
+@triton.jit
+def lerp(a, b, w, out, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x, y, t = tl.load(a + i, mask=i < n), tl.load(b + i, mask=i < n), tl.load(w + i, mask=i < n)
+    tl.store(out + i, x + t * (y - x), mask=i < n)
+
+
+def solve(start, end, weight):
+    out = torch.empty_like(start)
+    lerp[(triton.cdiv(start.numel(), 128),)](start, end, weight, out, start.numel(), BLOCK=128)
+    return out
+"""
+)
+
+MATMUL_TUTORIAL = (
+    HEAD
+    + """
+@triton.autotune(
+    configs=[
+        triton.Config({"BLOCK_M": 32, "BLOCK_N": 32, "BLOCK_K": 16, "GROUP_M": 8}, num_stages=3, num_warps=8),
+        triton.Config({"BLOCK_M": 16, "BLOCK_N": 16, "BLOCK_K": 32, "GROUP_M": 4}, num_stages=4, num_warps=4),
+    ],
+    key=["M", "N", "K"],
+)
+@triton.jit
+def matmul_kernel(a_ptr, b_ptr, c_ptr, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
+                  BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr):
+    pid = tl.program_id(axis=0)
+    num_pid_m = tl.cdiv(M, BLOCK_M)
+    num_pid_n = tl.cdiv(N, BLOCK_N)
+    num_pid_in_group = GROUP_M * num_pid_n
+    group_id = pid // num_pid_in_group
+    first_pid_m = group_id * GROUP_M
+    group_size_m = min(num_pid_m - first_pid_m, GROUP_M)
+    pid_m = first_pid_m + ((pid % num_pid_in_group) % group_size_m)
+    pid_n = (pid % num_pid_in_group) // group_size_m
+    tl.assume(pid_m >= 0)
+    tl.assume(pid_n >= 0)
+    offs_am = (pid_m * BLOCK_M + tl.arange(0, BLOCK_M)) % M
+    offs_bn = (pid_n * BLOCK_N + tl.arange(0, BLOCK_N)) % N
+    offs_k = tl.arange(0, BLOCK_K)
+    a_ptrs = a_ptr + (offs_am[:, None] * stride_am + offs_k[None, :] * stride_ak)
+    b_ptrs = b_ptr + (offs_k[:, None] * stride_bk + offs_bn[None, :] * stride_bn)
+    accumulator = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    for k in range(0, tl.cdiv(K, BLOCK_K)):
+        a = tl.load(a_ptrs, mask=offs_k[None, :] < K - k * BLOCK_K, other=0.0)
+        b = tl.load(b_ptrs, mask=offs_k[:, None] < K - k * BLOCK_K, other=0.0)
+        accumulator = tl.dot(a, b, accumulator)
+        a_ptrs += BLOCK_K * stride_ak
+        b_ptrs += BLOCK_K * stride_bk
+    c = accumulator.to(c_ptr.dtype.element_ty)
+    offs_cm = pid_m * BLOCK_M + tl.arange(0, BLOCK_M)
+    offs_cn = pid_n * BLOCK_N + tl.arange(0, BLOCK_N)
+    c_ptrs = c_ptr + stride_cm * offs_cm[:, None] + stride_cn * offs_cn[None, :]
+    tl.store(c_ptrs, c, mask=(offs_cm[:, None] < M) & (offs_cn[None, :] < N))
+
+
+def solve(a, b):
+    assert a.shape[1] == b.shape[0], "Incompatible dimensions"
+    M, K = a.shape
+    K, N = b.shape
+    c = torch.empty((M, N), device=a.device, dtype=a.dtype)
+    grid = lambda META: (triton.cdiv(M, META["BLOCK_M"]) * triton.cdiv(N, META["BLOCK_N"]), )
+    matmul_kernel[grid](a, b, c, M, N, K, a.stride(0), a.stride(1), b.stride(0), b.stride(1), c.stride(0), c.stride(1))
+    return c
+"""
+)
+
+MATMUL_BODY = """
+@triton.jit
+def matmul(a, b, c, m, n, k, sam, sak, sbk, sbn, PRECISION: tl.constexpr, BLOCK: tl.constexpr, SPLIT: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    j = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK, BLOCK), tl.float32)
+    for start in range(tl.program_id(2) * BLOCK, k, BLOCK * SPLIT):
+        q = start + tl.arange(0, BLOCK)
+        left = tl.load(a + i[:, None] * sam + q[None, :] * sak, mask=(i[:, None] < m) & (q[None, :] < k), other=0.0)
+        right = tl.load(b + q[:, None] * sbk + j[None, :] * sbn, mask=(q[:, None] < k) & (j[None, :] < n), other=0.0)
+        total += tl.dot(left, right, input_precision=PRECISION)
+    where, mask = c + i[:, None] * n + j[None, :], (i[:, None] < m) & (j[None, :] < n)
+    if SPLIT == 1:
+        tl.store(where, total, mask=mask)
+    else:
+        tl.atomic_add(where, total, mask=mask)
+"""
+
+
+def _matmul(precision: str, split: int) -> str:
+    allocate = "empty" if split == 1 else "zeros"
+    return f"""{HEAD}{MATMUL_BODY}
+
+def solve(a, b):
+    (m, k), n = a.shape, b.shape[1]
+    c = torch.{allocate}((m, n), device=a.device, dtype=torch.float32)
+    grid = (triton.cdiv(m, 16), triton.cdiv(n, 16), {split})
+    matmul[grid](a, b, c, m, n, k, *a.stride(), *b.stride(), PRECISION="{precision}", BLOCK=16, SPLIT={split})
+    return c
+"""
+
+
+MATMUL_INT8 = (
+    HEAD
+    + """
+@triton.jit
+def matmul(a, b, scales, c, m, n, k, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    j = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK, BLOCK), tl.int32)
+    for start in range(0, k, BLOCK):
+        q = start + tl.arange(0, BLOCK)
+        left = tl.load(a + i[:, None] * k + q[None, :], mask=(i[:, None] < m) & (q[None, :] < k), other=0)
+        right = tl.load(b + q[:, None] * n + j[None, :], mask=(q[:, None] < k) & (j[None, :] < n), other=0)
+        total = tl.dot(left, right, total, out_dtype=tl.int32)
+    scale = tl.load(scales + j, mask=j < n)
+    tl.store(c + i[:, None] * n + j[None, :], total * scale[None, :], mask=(i[:, None] < m) & (j[None, :] < n))
+
+
+def solve(a, b, scales):
+    (m, k), n = a.shape, b.shape[1]
+    c = torch.empty((m, n), device=a.device)
+    matmul[(triton.cdiv(m, 32), triton.cdiv(n, 32))](a, b, scales, c, m, n, k, BLOCK=32)
+    return c
+"""
+)
+
+ATTENTION = (
+    HEAD
+    + """
+@triton.jit
+def attention(q, k, v, out, length, scale, CAUSAL: tl.constexpr, BLOCK: tl.constexpr, DIM: tl.constexpr):
+    base = tl.program_id(1) * length * DIM
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    d = tl.arange(0, DIM)
+    query = tl.load(q + base + i[:, None] * DIM + d[None, :], mask=i[:, None] < length, other=0.0)
+    largest = tl.full((BLOCK,), -float("inf"), tl.float32)
+    total = tl.zeros((BLOCK,), tl.float32)
+    result = tl.zeros((BLOCK, DIM), tl.float32)
+    end = tl.minimum((tl.program_id(0) + 1) * BLOCK, length) if CAUSAL else length
+    for start in range(0, end, BLOCK):
+        j = start + tl.arange(0, BLOCK)
+        keys = tl.load(k + base + j[None, :] * DIM + d[:, None], mask=j[None, :] < length, other=0.0)
+        scores = tl.dot(query, keys) * scale
+        keep = j[None, :] < length
+        if CAUSAL:
+            keep = keep & (i[:, None] >= j[None, :])
+        scores = tl.where(keep, scores, -float("inf"))
+        new = tl.maximum(largest, tl.max(scores, 1))
+        weights = tl.exp(scores - new[:, None])
+        shrink = tl.exp(largest - new)
+        total = total * shrink + tl.sum(weights, 1)
+        values = tl.load(v + base + j[:, None] * DIM + d[None, :], mask=j[:, None] < length, other=0.0)
+        result = result * shrink[:, None] + tl.dot(weights, values)
+        largest = new
+    tl.store(out + base + i[:, None] * DIM + d[None, :], result / total[:, None], mask=i[:, None] < length)
+
+
+def solve(q, k, v, scale, causal):
+    heads, length, dim = q.shape
+    out = torch.empty_like(q)
+    attention[(triton.cdiv(length, 16), heads)](q, k, v, out, length, scale, CAUSAL=causal, BLOCK=16, DIM=dim)
+    return out
+"""
+)
+
+EMBEDDING = (
+    HEAD
+    + """
+@triton.jit
+def embed(table, index, out, dim, BLOCK: tl.constexpr):
+    pid = tl.program_id(0)
+    row = tl.load(index + pid)
+    d = tl.arange(0, BLOCK)
+    tl.store(out + pid * dim + d, tl.load(table + row * dim + d, mask=d < dim), mask=d < dim)
+
+
+def solve(table, index):
+    out = table.new_empty((index.numel(), table.shape[1]))
+    embed[(index.numel(),)](table, index, out, table.shape[1], BLOCK=triton.next_power_of_2(table.shape[1]))
+    return out
+"""
+)
+
+SCATTER_ADD = (
+    HEAD
+    + """
+@triton.jit
+def scatter(x, index, out, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.atomic_add(out + tl.load(index + i, mask=i < n, other=0), tl.load(x + i, mask=i < n), mask=i < n)
+
+
+def solve(x, index, bins):
+    out = torch.zeros(bins, dtype=x.dtype, device=x.device)
+    scatter[(triton.cdiv(x.numel(), 64),)](x, index, out, x.numel(), BLOCK=64)
+    return out
+"""
+)
+
+SEGMENT_SUM = (
+    HEAD
+    + """
+@triton.jit
+def segment_sum(x, starts, out, BLOCK: tl.constexpr):
+    segment = tl.program_id(0)
+    begin, end = tl.load(starts + segment), tl.load(starts + segment + 1)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for start in range(begin, end, BLOCK):
+        i = start + tl.arange(0, BLOCK)
+        total += tl.load(x + i, mask=i < end, other=0.0)
+    tl.store(out + segment, tl.sum(total, 0))
+
+
+def solve(x, starts):
+    out = torch.empty(starts.shape[0] - 1, device=x.device)
+    segment_sum[(out.shape[0],)](x, starts, out, BLOCK=16)
+    return out
+"""
+)
+
+HISTOGRAM = (
+    HEAD
+    + """
+@triton.jit
+def count(x, out, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    counts = tl.histogram(tl.load(x + i, mask=i < n, other=0), 16, mask=i < n)
+    tl.atomic_add(out + tl.arange(0, 16), counts)
+
+
+def solve(x):
+    out = torch.zeros(16, dtype=torch.int32, device=x.device)
+    count[(triton.cdiv(x.numel(), 128),)](x, out, x.numel(), BLOCK=128)
+    return out
+"""
+)
+
+TRANSPOSE = (
+    HEAD
+    + """
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+
+@triton.jit
+def transpose(x, out, m, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    j = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    tile = tl.load(x + i[:, None] * n + j[None, :], mask=(i[:, None] < m) & (j[None, :] < n))
+    tl.store(out + j[:, None] * m + i[None, :], tl.trans(tile), mask=(j[:, None] < n) & (i[None, :] < m))
+
+
+def solve(x):
+    m, n = x.shape
+    out = torch.empty((n, m), dtype=x.dtype, device=x.device)
+    transpose[(triton.cdiv(m, 16), triton.cdiv(n, 16))](x, out, m, n, BLOCK=16)
+    return out
+"""
+)
+
+CONV1D = (
+    HEAD
+    + """
+@triton.jit
+def conv(x, weight, out, n, TAPS: tl.constexpr, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for t in tl.static_range(TAPS):
+        total += tl.load(x + i + t, mask=i < n, other=0.0) * tl.load(weight + t)
+    tl.store(out + i, total, mask=i < n)
+
+
+def solve(x, weight):
+    n = x.numel() - weight.numel() + 1
+    out = x.new_empty(n)
+    conv[(triton.cdiv(n, 64),)](x, weight, out, n, TAPS=weight.numel(), BLOCK=64)
+    return out
+"""
+)
+
+SCALED_CUMSUM = (
+    HEAD
+    + """
+@triton.jit
+def scale_all(x, out, scale, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + i, tl.load(x + i, mask=i < n) * scale, mask=i < n)
+
+
+def solve(x, scale):
+    sums = torch.cumsum(x.contiguous(), dim=1)
+    out = torch.empty_like(sums)
+    scale_all[(triton.cdiv(sums.numel(), 128),)](sums, out, scale, sums.numel(), BLOCK=128)
+    return out
+"""
+)
+
+CANDIDATES = (
+    ("strided_add", "spec_strided_add.py", STRIDED_ADD),
+    ("square_any_shape", "spec_square_any_shape.py", SQUARE),
+    ("polynomial", "spec_polynomial.py", POLYNOMIAL),
+    ("adam", "spec_adam.py", ADAM),
+    ("lerp_double", "spec_lerp_double.py", LERP),
+    ("matmul_tutorial", "spec_matmul.py", MATMUL_TUTORIAL),
+    ("matmul_ieee", "spec_matmul_float.py", _matmul("ieee", 1)),
+    ("matmul_tf32", "spec_matmul_float.py", _matmul("tf32", 1)),
+    ("matmul_split_k", "spec_matmul_float.py", _matmul("ieee", 2)),
+    ("matmul_int8", "spec_matmul_int8.py", MATMUL_INT8),
+    ("attention", "spec_attention.py", ATTENTION),
+    ("embedding", "spec_embedding.py", EMBEDDING),
+    ("scatter_add", "spec_scatter_add.py", SCATTER_ADD),
+    ("segment_sum", "spec_segment_sum.py", SEGMENT_SUM),
+    ("histogram", "spec_histogram.py", HISTOGRAM),
+    ("transpose", "spec_transpose.py", TRANSPOSE),
+    ("conv1d", "spec_conv1d.py", CONV1D),
+    ("scaled_cumsum", "spec_scaled_cumsum.py", SCALED_CUMSUM),
+)
