@@ -59,7 +59,7 @@ class _CudaOnCpu(TorchFunctionMode):
 
 
 _ON_GPU: dict[Any, Any] = {
-    torch.Tensor.device.__get__: _GPU,  # type: ignore[attr-defined]
+    torch.Tensor.device.__get__: _GPU,
     torch.Tensor.is_cuda.__get__: True,  # type: ignore[attr-defined]
     torch.Tensor.is_cpu.__get__: False,  # type: ignore[attr-defined]
     torch.Tensor.get_device: 0,

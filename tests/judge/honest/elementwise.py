@@ -334,7 +334,8 @@ def rope(x, cos, sin, out, length, heads, HALF: tl.constexpr, BLOCK: tl.constexp
 def solve(x, cos, sin):
     batch, length, heads, dim = x.shape
     out = torch.empty_like(x)
-    rope[(batch * length * heads,)](x, cos, sin, out, length, heads, HALF=dim // 2, BLOCK=triton.next_power_of_2(dim // 2))
+    half = dim // 2
+    rope[(batch * length * heads,)](x, cos, sin, out, length, heads, HALF=half, BLOCK=triton.next_power_of_2(half))
     return out
 """
 )
