@@ -12,8 +12,10 @@ import torch
 from kernellab.checking.comparison import Check, ExpectedValue, compare_output, wrong_elements
 from kernellab.checking.reference import bounded_values
 from kernellab.errors import KernellabError, UsageError, first_line
-from kernellab.judge.cpu_launcher import FailedLaunch, UnsafeLaunch
-from kernellab.judge.distributions import AS_SPECIFIED, CHANGES, NONFINITE, is_floating, redrawn
+from kernellab.judge.cpu_launcher import CpuLauncher, FailedLaunch, UnsafeLaunch
+from kernellab.judge.distributions import AS_SPECIFIED, CHANGES, IN_RING, NONFINITE, is_floating, redrawn
+from kernellab.judge.in_ring import expected_in_ring
+from kernellab.judge.operations import operation_problem
 from kernellab.judge.program import CandidateProgram
 from kernellab.judge.replay import POISONS, Launcher, Replay, ReplayRefused, copies_of, same_bits
 from kernellab.judge.specification import Case, Specification
@@ -81,6 +83,8 @@ class Examiner:
             case = self.specification.cases[number]
             for place, distribution in enumerate(self._distributions()):
                 yield Question(case, number, distribution, seed + 1000 * (rank + 1) + place)
+            if self._runs_in_ring(number):
+                yield Question(case, number, IN_RING, seed + 9000 + rank)
             if rank == 0:
                 drawn = self.specification.draw(case, seed)
                 for place, name in enumerate(name for name, value in drawn.items() if isinstance(value, torch.Tensor)):
@@ -91,7 +95,7 @@ class Examiner:
         """Run the candidate on the inputs of a question and compare it with the reference."""
         began = perf_counter()
         inputs = self._inputs(question)
-        problem = self._problem(question, inputs)
+        problem = (self._ring_problem if question.distribution == IN_RING else self._problem)(question, inputs)
         seconds = perf_counter() - began
         if problem is None:
             outcome, decision, reason = "right", None, None
@@ -172,6 +176,37 @@ class Examiner:
                     return "the reference itself leaves its bounds on such inputs"
                 return Decision.WRONG, self._value_reason(question, name, check, number)
         return self._left_over_problem(question, names, runs) if self.device == "cpu" else None
+
+    def _runs_in_ring(self, number: int) -> bool:
+        """Whether all that a program computes is computed by kernels on the CPU."""
+        steps = self.programs[number].steps
+        return isinstance(self.launch, CpuLauncher) and not any(
+            operation_problem(step.operation, "triton") for step in steps
+        )
+
+    def _ring_problem(self, question: Question, inputs: Mapping[str, Any]) -> str | tuple[Decision, Reason] | None:
+        """Compare the outputs in a ring, bit by bit; a text where the ring has no answer."""
+        assert isinstance(self.launch, CpuLauncher)
+        expected = expected_in_ring(self.specification, inputs)
+        if expected is None:
+            return "the reference is not made of sums and products alone"
+        self.launch.is_in_ring = True
+        try:
+            outputs, problem = self._run(question, inputs, POISONS[0])
+        finally:
+            self.launch.is_in_ring = False
+        unmodelled, self.launch.unmodelled = self.launch.unmodelled, set()
+        if problem is not None or unmodelled:
+            return problem or f"the ring does not model {', '.join(sorted(unmodelled))}"
+        for (name, want), output in zip(expected.items(), outputs, strict=True):
+            if not same_bits(output, want.to(output.dtype)):
+                detail = (
+                    f"{name} is not the same sum of products as the reference: in a ring in place of floats, where "
+                    "the order of terms does not matter, elements differ. A term is lost, doubled, rounded to a "
+                    "narrower format, or of another operand."
+                )
+                return Decision.WRONG, Reason("other_terms", detail, self.file, trial=_words(question), output=name)
+        return None
 
     def _left_over_problem(
         self, question: Question, names: Sequence[str], runs: Sequence[Sequence[torch.Tensor]]
@@ -347,7 +382,7 @@ def examine(examiner: Examiner, seed: int) -> Verdict:
             decision = decision if reasons else Decision.REFUSED
             reasons.append(Reason("time_limit", detail, examiner.file))
             break
-    unasked = [trial.words for trial in trials if trial.outcome == "not asked"]
+    unasked = [trial.words for trial in trials if trial.outcome == "not asked" and trial.distribution != IN_RING]
     notes = (
         () if not unasked else (f"not asked, since the reference leaves its own bounds there: {'; '.join(unasked)}",)
     )

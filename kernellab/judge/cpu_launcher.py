@@ -45,11 +45,16 @@ class FailedLaunch(KernellabError):
 
 @dataclass(slots=True)
 class CpuLauncher:
-    """Launches kernels in one interpreter worker; ``timeout_s`` bounds a launch. Close it at the end."""
+    """Launches kernels in one interpreter worker; ``timeout_s`` bounds a launch. Close it at the end.
+
+    While ``is_in_ring``, floats are elements of a ring; ``unmodelled`` are operations that have no meaning there.
+    """
 
     timeout_s: float = 30.0
     worker: Worker = field(default_factory=lambda: Worker(INTERPRET_WORKER))
     notes: dict[str, None] = field(default_factory=dict)
+    is_in_ring: bool = False
+    unmodelled: set[str] = field(default_factory=set)
     _limited: set[int] = field(default_factory=set)
 
     def start(self) -> None:
@@ -77,7 +82,8 @@ class CpuLauncher:
         values = {key: value for key, value in arguments.items() if key not in named}
         warps = dict(variant.options).get("num_warps", 4)
         with in_shared_memory(values, variant.grid, is_whole=True) as shared:
-            job = InterpretJob(closure, shared.launch, constants, warps, multiprocessors())
+            ring = self.is_in_ring
+            job = InterpretJob(closure, shared.launch, constants, warps, multiprocessors(), algebra=ring)
             try:
                 outcome = self.worker.run(Job(interpret, job, f"kernel {name}"), self.timeout_s)
             except WorkerTimeout as exc:
@@ -93,6 +99,7 @@ class CpuLauncher:
         if outcome.failure is not None:
             place = outcome.failure.place
             raise FailedLaunch(outcome.failure.message, None if place is None else place.line)
+        self.unmodelled |= set(outcome.unmodelled)
         self.notes.update(dict.fromkeys(outcome.notes))
 
     def _limit_memory(self) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 AS_SPECIFIED = "as specified"
+IN_RING = "in a ring"
 _NARROW = frozenset(
     {torch.float16, torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz}
 )
@@ -88,7 +89,7 @@ def redrawn(inputs: Mapping[str, Any], distribution: str, seed: int, only: str |
     A tensor without negative values stays so, as a variance does. Layout and dtype stay. Other tensors and values are
     shared, and so is a tensor whose elements share memory.
     """
-    if distribution == AS_SPECIFIED:
+    if distribution in {AS_SPECIFIED, IN_RING}:
         return dict(inputs)
     generator = torch.Generator().manual_seed(seed)
     return {

@@ -164,8 +164,8 @@ def _with_speed_demand(verdict: Verdict, specification: Specification, file: str
     if wanted is None or high is None or verdict.speedup is None or high >= wanted:
         return verdict
     detail = (
-        f"Its speedup over the baseline is {verdict.speedup:.3f}x ({verdict.speedup_low:.3f}x to {high:.3f}x); at least "
-        f"{wanted:g}x is asked."
+        f"Its speedup over the baseline is {verdict.speedup:.3f}x ({verdict.speedup_low:.3f}x to {high:.3f}x); "
+        f"at least {wanted:g}x is asked."
     )
     return replace(verdict, decision=Decision.SLOW, reasons=(Reason("speedup", detail, file),))
 

@@ -39,7 +39,8 @@ class Specification:
 
     ``outputs`` are arguments that ``solve`` fills; without them, what it returns counts. ``changes`` are further inputs
     that it may change. ``has_nonfinite`` allows inputs with Inf and NaN. ``distributions`` are those that inputs are
-    drawn from, None for all. ``min_speedup`` is the least speedup over ``baseline`` that is accepted on a GPU.
+    drawn from, None for all. ``min_speedup`` is the least speedup over ``baseline`` that is accepted on a GPU. With
+    ``algebra``, sums and products are compared in a ring, too.
     """
 
     path: Path
@@ -54,6 +55,7 @@ class Specification:
     has_nonfinite: bool = False
     distributions: tuple[str, ...] | None = None
     min_speedup: float | None = None
+    algebra: bool = True
 
     def without_timed(self) -> Specification:
         """Return the specification without the cases that are timed alone."""
@@ -161,6 +163,7 @@ def read_specification(path: str | Path, sizes: Sequence[Mapping[str, Any]] | No
         has_nonfinite=bool(getattr(module, "nonfinite", False)),
         distributions=_names(module, "distributions", file) or None,
         min_speedup=_speedup(module, file),
+        algebra=bool(getattr(module, "algebra", True)),
     )
 
 

@@ -175,3 +175,64 @@ def test_the_same_seed_asks_the_same_and_the_signature_holds(tmp_path):
 def test_a_wrong_specification_is_a_wrong_call(tmp_path, specification, message):
     with pytest.raises(UsageError, match=message):
         judged(tmp_path, ADDER, specification)
+
+
+PRODUCT = """
+import torch
+
+sizes = {"shown": [{"n": 32}], "hidden": [{"n": 23}]}
+distributions = "normal"
+
+
+def inputs(generator, n):
+    return {"a": torch.randn(n, n, generator=generator), "b": torch.randn(n, n, generator=generator)}
+
+
+def reference(a, b):
+    return a @ b
+"""
+
+PRODUCER = (
+    HEAD
+    + """
+
+@triton.jit
+def product(a, b, out, n, BLOCK: tl.constexpr):
+    rows, columns = tl.arange(0, BLOCK), tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    acc = tl.zeros((BLOCK, BLOCK), tl.float32)
+    for start in range(0, n, 16):
+        depth = start + tl.arange(0, 16)
+        left = tl.load(a + rows[:, None] * n + depth, mask=(rows < n)[:, None] & (depth < n), other=0.0)
+        right = tl.load(b + depth[:, None] * n + columns, mask=(depth < n)[:, None] & (columns < n), other=0.0)
+        acc += tl.dot(left, right)
+    tl.store(out + rows[:, None] * n + columns, acc, mask=(rows < n)[:, None] & (columns < n))
+
+
+def solve(a, b):
+    out = torch.empty_like(a)
+    product[(1,)](a, b, out, a.shape[0], BLOCK=32)
+    return out
+"""
+)
+
+
+def test_a_sum_in_another_order_has_the_same_bits_in_a_ring(tmp_path):
+    verdict = judged(tmp_path, PRODUCER, PRODUCT)
+    assert verdict.is_accepted, verdict.reasons
+    assert [trial.outcome for trial in verdict.trials if trial.distribution == "in a ring"] == ["right", "right"]
+
+
+def test_a_narrower_format_inside_a_product_is_told_by_the_ring_and_not_where_the_specification_forgoes_it(tmp_path):
+    narrow = PRODUCER.replace("tl.dot(left, right)", "tl.dot(left.to(tl.float16), right.to(tl.float16))")
+    verdict = judged(tmp_path, narrow, PRODUCT)
+    assert verdict.verdict == "wrong"
+    assert {reason.rule for reason in verdict.reasons} == {"other_terms"}
+    assert judged(tmp_path, narrow, PRODUCT + "\nalgebra = False\n").is_accepted
+
+
+def test_a_reference_with_other_functions_is_not_asked_in_a_ring(tmp_path):
+    specification = ADDITION.replace("return x + y", "return x + y.exp()")
+    candidate = ADDER.replace("tl.load(y + offsets, mask=mask)", "tl.exp(tl.load(y + offsets, mask=mask))")
+    verdict = judged(tmp_path, candidate, specification)
+    assert verdict.is_accepted, verdict.reasons
+    assert {trial.outcome for trial in verdict.trials if trial.distribution == "in a ring"} == {"not asked"}
