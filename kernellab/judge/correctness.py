@@ -225,8 +225,9 @@ class Examiner:
             results = []
             for byte in (None, *_FILLS):
                 given = copies_of(inputs)
-                for name in names if byte is not None else ():
-                    fill_output(given[name], byte)
+                if byte is not None:
+                    for name in names:
+                        fill_output(given[name], byte)
                 results.append(self._native(given))
             are_same = all(same_bits(results[0][name], other[name]) for other in results[1:] for name in results[0])
             self._filled[question.number] = tuple(names) if are_same else ()
