@@ -287,6 +287,14 @@ def test_parts_share_the_time_of_their_program() -> None:
     assert list(timeline.frame.columns[-3:]) == ["start us", "line 12 us", "line 15 us"]
 
 
+@pytest.mark.parametrize("sms", [1, 6, 101])
+def test_the_axis_of_sms_has_no_tick_beyond_the_last(sms: int) -> None:
+    timeline = timeline_from(table_of(*((sm, 100, 200) for sm in range(sms))))
+    axes = timeline_figure(timeline).axes[0]
+    low, high = sorted(axes.get_ylim())
+    assert max(tick for tick in axes.get_yticks() if low <= tick <= high) <= sms - 1
+
+
 def test_a_high_cost_of_the_stamps_is_said_on_the_picture_and_in_the_text() -> None:
     cheap, dear = timeline_from(TABLE_OF_WAVES), timeline_from(TABLE_OF_WAVES, stamped_us=11.5)
     assert "cost 2.0 % (10.2 us vs 10 us without)" in timeline_card(cheap).text()

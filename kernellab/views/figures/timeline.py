@@ -51,8 +51,8 @@ def timeline_figure(timeline: Timeline, *, dark: bool = False) -> Figure:
     series = merged_bars(timeline) if is_merged else part_bars(timeline) if timeline.lines else wave_bars(timeline)
     for place, (name, bars) in enumerate(series.items()):
         _draw_bars(axes, bars, theme.series[place % len(theme.series)], name)
-    axes.set(xlim=(0, timeline.span_us * 1.01 or 1), ylim=(rows, 0))
-    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set(xlim=(0, timeline.span_us * 1.01 or 1), ylim=(rows - 1 + _HEIGHT, 0))  # no tick beyond the last SM
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     label(axes, theme, x="us from the start of the first program", y="SM", title=title)
     add_legend(axes, theme, loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=7)
     lines = [shorten(sentence, LINE_CHARACTERS) for sentence in sentences]
