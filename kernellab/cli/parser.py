@@ -89,6 +89,7 @@ def _add_measuring(commands: Any) -> None:
     _add_repeatable(tune, "--space", "NAME=V,V", values)
     tune.add_argument("--where", help='which combinations to try: --where "BLOCK >= 32 * num_warps"')
     tune.add_argument("--search", default="exhaustive", help="exhaustive, random, descent, optuna or predicted")
+    tune.add_argument("--limit", type=_count, metavar="N", help="the most configs to measure")
     tune.add_argument("--budget", type=_positive, metavar="SECONDS", help="limit of the search")
     tune.add_argument("--fresh", action="store_true", help="measure again what the store has")
     _add_check(tune)

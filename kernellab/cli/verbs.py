@@ -143,8 +143,9 @@ def tune_command(lab: Lab, args: Namespace) -> Answer:
     values = parse_lists(args.space, "--space")
     if args.where is not None and not values:
         raise UsageError("--where says which values of --space count; give these: --space BLOCK=64,128; repeat it.")
-    options: dict[str, Any] = {"search": args.search, "budget_s": args.budget, "fresh": args.fresh}
-    options |= {"timeout_s": args.timeout, "configs": Space(where=args.where, **values) if values else None}
+    options: dict[str, Any] = {"search": args.search, "budget_s": args.budget, "budget_configs": args.limit}
+    options |= {"configs": Space(where=args.where, **values) if values else None}
+    options |= {"fresh": args.fresh, "timeout_s": args.timeout}
     if is_file(args.kernel):
         launch = launch_of(lab, args)
         require_known(lab, launch.file, "--space", values)

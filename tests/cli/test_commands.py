@@ -210,6 +210,13 @@ def test_tune_tells_the_winner_and_a_row_per_config(kernellab: Call) -> None:
 
 
 @pytest.mark.slow
+def test_limit_is_the_most_configs_that_a_tuning_tries(kernellab: Call) -> None:
+    words = ("tune", "add.py", "--space", "BLOCK=16,32,64", "--limit", "2", "--json")
+    reasons = [row["reason"] for row in kernellab(*words).json["rows"]]
+    assert [reason.startswith("not measured: limited to 2 configs") for reason in reasons].count(True) == 1
+
+
+@pytest.mark.slow
 def test_a_long_table_says_where_its_other_rows_are(kernellab: Call) -> None:
     words = ("tune", "add.py", "--space", "BLOCK=16,32,64,128,256", "--space", "num_stages=2,3,4")
     assert "... and 3 more with --json" in kernellab(*words).out.splitlines()
