@@ -97,7 +97,7 @@ class OutsideLanguage:
 
 @lru_cache(maxsize=4096)
 def language_name(module: str, attributes: tuple[str, ...]) -> LanguageName | OutsideLanguage:
-    """Look up a chain of attributes of one of Triton's modules, up to the first that is no module.
+    """Look up a chain of attributes of one of Triton's modules, up to the first that is not a module.
 
     Nothing but modules of Triton's languages is imported for it. The process must not run the interpreter, which
     replaces the functions of the language.

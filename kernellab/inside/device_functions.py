@@ -258,7 +258,7 @@ def kl_descriptor_store(region, site: tl.constexpr, descriptor, offsets, value=N
 
 
 def kl_descriptor_gather(region, site: tl.constexpr, descriptor, rows, column):
-    """A load of some rows through a descriptor, with its entry; of a tensor, its method, which is no access."""
+    """A load of some rows through a descriptor, with its entry; of a tensor, its method, which is not an access."""
     value = descriptor.gather(rows, column)
     if isinstance(descriptor, tl.tensor):
         kl_keep_one(region, value, site, 3)  # `NO_ACCESS`

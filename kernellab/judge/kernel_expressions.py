@@ -63,7 +63,7 @@ class ExpressionCheck:
     def unsupported(self, node: ast.AST) -> None:
         """Add a problem for a node of a kind that Triton's language lacks."""
         kind = "An f-string outside a message" if isinstance(node, ast.JoinedStr) else type(node).__name__
-        self.add("unsupported", f"{kind} is no syntax of Triton's language.", node)
+        self.add("unsupported", f"{kind} is not syntax of Triton's language.", node)
 
     def local_name(self, name: str, line: int) -> None:
         """Add a problem for a parameter or local name that Python or the interpreter uses itself."""
@@ -95,7 +95,7 @@ class ExpressionCheck:
                 self.unsupported(node)
 
     def _no_value(self, node: ast.expr) -> None:
-        self.add("unsupported", f"{short_text(node)} is called in Triton's language; it is no value.", node)
+        self.add("unsupported", f"{short_text(node)} is called in Triton's language; it is not a value.", node)
 
     def values(self, nodes: Iterable[ast.expr]) -> None:
         """Check several expressions."""
@@ -106,7 +106,7 @@ class ExpressionCheck:
         if isinstance(value, int) and abs(value) > LARGEST_INTEGER:
             self.add("too_large", "A number has more than 64 bits.", node)
         elif isinstance(value, bytes | complex):
-            self.add("unsupported", f"{short_text(node)} is no constant of Triton's language.", node)
+            self.add("unsupported", f"{short_text(node)} is not a constant of Triton's language.", node)
 
     def _compared(self, node: ast.expr) -> None:
         """Check an operand of a comparison, which may be a class, as in ``x.type == tl.pointer_type``."""
@@ -268,7 +268,7 @@ class ExpressionCheck:
         allowed = VALUE_ATTRIBUTES | _STATIC_ATTRIBUTES if self.is_static else VALUE_ATTRIBUTES
         for attribute in attributes:
             if attribute not in allowed:
-                self.add("host_code", f"{short_text(node)}: {attribute} is no attribute of Triton's values.", node)
+                self.add("host_code", f"{short_text(node)}: {attribute} is not an attribute of Triton's values.", node)
                 return False
         return True
 
@@ -286,7 +286,7 @@ class ExpressionCheck:
 
 
 def chain_of(node: ast.expr) -> tuple[ast.Name | None, tuple[str, ...]]:
-    """Return the name at the root of a chain of attributes, None where it is no name, and the attributes."""
+    """Return the name at the root of a chain of attributes, None where it is not a name, and the attributes."""
     attributes: list[str] = []
     while isinstance(node, ast.Attribute):
         attributes.append(node.attr)

@@ -105,7 +105,7 @@ def _refused(rule: Rule, reason: str) -> Meaning:
     return Meaning("refused", rule, reason)
 
 
-_UNUSABLE = _refused("host_code", "holds what is no value of Triton's language")
+_UNUSABLE = _refused("host_code", "holds what is not a value of Triton's language")
 
 
 def _function(function: Function) -> Meaning:

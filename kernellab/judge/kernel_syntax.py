@@ -46,7 +46,7 @@ class KernelCheck(ExpressionCheck):
         if arguments.kwarg is not None:
             self.add("unsupported", f"**{arguments.kwarg.arg} takes names that are not known.", arguments.kwarg)
         if getattr(node, "type_params", None):
-            self.add("unsupported", "Type parameters are no syntax of Triton's language.", node)
+            self.add("unsupported", "Type parameters are not syntax of Triton's language.", node)
         for argument in named:
             self.local_name(argument.arg, argument.lineno)
             self._annotation(argument.annotation)

@@ -65,7 +65,7 @@ def problem_of_constant(name: str, binding: Binding, closure: Closure) -> TextPr
     meaning, _ = meaning_of(binding, (), closure.functions)
     if meaning.kind in {"value", "jit", "builtin"}:
         return None
-    reason = meaning.reason or "is no value of Triton's language"
+    reason = meaning.reason or "is not a value of Triton's language"
     return TextProblem(meaning.rule, f"{name} of {closure.name} {reason}.", None, None)
 
 
