@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kernellab.export import EXPORT_KINDS
 from kernellab.registry.listing import VersionStatus
-from kernellab.store.columns import OUTCOME_COLUMNS, PREDICTED_COLUMNS
+from kernellab.store.columns import BITS_COLUMNS, OUTCOME_COLUMNS, PREDICTED_COLUMNS
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,6 +281,7 @@ _OPTIONS = _fields(
     ("maxnreg", "integer or null", "the limit of registers of a thread"),
 )
 _PREDICTED = tuple(JsonField(name, column.type, column.meaning) for name, column in PREDICTED_COLUMNS.items())
+_BITS = tuple(JsonField(name, column.type, column.meaning) for name, column in BITS_COLUMNS.items())
 _OUTCOME = tuple(JsonField(name, column.type, column.meaning) for name, column in OUTCOME_COLUMNS.items())
 
 
@@ -321,7 +322,7 @@ ROWS: Mapping[str, tuple[JsonField, ...]] = {
         ("lanes_off", "number", "the share of threads that were masked off"),
         ("instruction", "string", "the instruction of PTX"),
     ),
-    "tune": (*_OPTIONS, *_OUTCOME, *_PREDICTED),
+    "tune": (*_OPTIONS, *_OUTCOME, *_PREDICTED, *_BITS),
     "bench": (
         *_fields(("implementation", "string", "what was measured: the kernel or a peer")),
         *_OPTIONS,

@@ -43,8 +43,8 @@ class OutputEquality:
 class Equivalence(Drawable):
     """Whether two kernels, or a kernel and a function of torch, compute the same in the algebra.
 
-    ``unmodelled`` names operations that the algebra does not model: where there are some, equal outputs are no proof,
-    and different ones no refutation. ``findings`` are those of the checked runs, with the side that has them.
+    ``unmodelled`` names operations that the algebra does not model: where there are some, equal outputs do not prove
+    anything, and neither do different ones. ``findings`` are those of the checked runs, with the side that has them.
     """
 
     names: tuple[str, str]
@@ -168,9 +168,15 @@ def _compare(name: str, left: Any, right: Any) -> OutputEquality:
 
 
 def outcome_of_launch(
-    interpret: Interpret, effects: Effects, launch: KernelLaunch, timeout_s: float, zeroed: Collection[str] = ()
+    interpret: Interpret,
+    effects: Effects,
+    launch: KernelLaunch,
+    timeout_s: float,
+    zeroed: Collection[str] = (),
+    *,
+    algebra: bool = True,
 ) -> AlgebraOutcome:
-    """Run a launch in the algebra on copies of its arguments; those in ``zeroed`` start as zeros.
+    """Run a launch on copies of its arguments, in the algebra or on real values; those in ``zeroed`` start as zeros.
 
     Raises:
         KernellabError: it fails.
@@ -178,7 +184,7 @@ def outcome_of_launch(
     arguments = copy_arguments(launch.arguments)
     set_to_zero(arguments, zeroed)
     call_hooks(launch, arguments)
-    run = run_on_cpu(arguments, partial(_interpret, interpret, launch, timeout_s))
+    run = run_on_cpu(arguments, partial(_interpret, interpret, launch, timeout_s, algebra=algebra))
     changed = {name for name, count in run.changed.items() if count}
     written = frozenset(changed if effects.unknown else {*changed, *effects.mutated})
     memory = {name: tensor.cpu() for name, tensor in memory_of(arguments).items()}
@@ -190,9 +196,11 @@ def _outcome(session: Session, call: UserCall, launch: KernelLaunch, timeout_s: 
     return outcome_of_launch(session.runtime.interpret, session.compiler.effects(launch.job), launch, timeout_s, zeroed)
 
 
-def _interpret(interpret: Interpret, launch: KernelLaunch, timeout_s: float, arguments: dict[str, Any]) -> Run:
+def _interpret(
+    interpret: Interpret, launch: KernelLaunch, timeout_s: float, arguments: dict[str, Any], *, algebra: bool = True
+) -> Run:
     warps = launch.options.get("num_warps")
-    return interpret(launch.function, arguments, launch.grid, timeout_s, warps=warps, follows=True, algebra=True)
+    return interpret(launch.function, arguments, launch.grid, timeout_s, warps=warps, follows=True, algebra=algebra)
 
 
 def _other_call(session: Session, call: UserCall, other: Any) -> UserCall | None:
@@ -250,7 +258,7 @@ def _outcome_of_function(function: Callable[..., Any], arguments: Mapping[str, A
         values = dict(zip(outputs, listed, strict=True))
     memory = {key: values.get(key) for key in outputs if values.get(key) is not None}
     if unknown := [key for key in values if key not in left.memory]:
-        raise UsageError(f"{name} returns {', '.join(unknown)}, which is no tensor of the kernel.")
+        raise UsageError(f"{name} returns {', '.join(unknown)}, which the kernel has no tensor for.")
     if not memory:
         raise UsageError(f"{name} returns nothing to compare; return a tensor for each of {', '.join(outputs)}.")
     fitted = {key: _fitted(key, value, left.memory[key]) for key, value in memory.items()}

@@ -282,9 +282,15 @@ def checked_builder() -> CheckedBuilder:
     upstream.FunctionRewriter._find_def = _first_def_line
     prepared = cache(prepare)
     upstream.InterpretedFunction.__call__ = lambda function, *values, **options: prepared(function)(*values, **options)
+    upstream.InterpretedFunction.__getitem__ = _refuse_launch
     vars(upstream).update({f"{_PREFIX}{name}": function for name, function in {**BUILTINS, **SYNTAX}.items()})
     _patch_language(builder)
     return builder
+
+
+def _refuse_launch(function: Any, grid: Any) -> Any:
+    """Refuse ``kernel[grid]`` inside of a kernel: it would launch on the memory of the running launch."""
+    raise InterpretedCheckFailed(f"{function.fn.__name__}[...] is launched inside of a kernel; call it")
 
 
 def prepare(function: Any) -> Callable[..., Any]:

@@ -313,8 +313,7 @@ class Interpreter:
         is called from time to time with (programs done, programs in total). With ``follows``, a kernel that reaches
         other live tensors through addresses is run again with these. ``warps`` is the number of warps per program.
         ``on_accesses`` receives the record of ``watch``, and ``on_values`` the values that ``record`` asks for, also of
-        a kernel that fails; then only its programs run, and the tensors do not change. With ``algebra``, floats are
-        evaluated in the ring of `kernellab.interpreter.algebra`.
+        a kernel that fails; then only its programs run, and the tensors do not change. ``algebra`` evaluates in a ring.
 
         Raises:
             LaunchError: an argument cannot be sent to another process, or the kernel is in Gluon.
@@ -347,10 +346,8 @@ class Interpreter:
             raise _relabel_failure(outcome, outcome.failure, closure).exception()
         if on_accesses is not None and outcome.accesses is not None:
             on_accesses(outcome.accesses)
-        findings = tuple(_relabel_finding(finding, closure) for finding in outcome.findings)
         notes = (*outcome.notes, *_copy_notes(copied_bytes, is_repeated=is_whole))
-        run = Run(closure.name, grid, outcome.seconds, changed, findings, "interpreter", outcome.output, notes)
-        return dataclasses.replace(run, unmodelled=outcome.unmodelled)
+        return _run_of(outcome, closure, grid, changed, notes)
 
     def _run_job(
         self, job: Job[InterpretJob, RunOutcome], timeout_s: float | None, progress: Progress | None
@@ -359,6 +356,14 @@ class Interpreter:
             return self.worker.run(job, timeout_s or self.timeout_s, progress)
         except WorkerTimeout as exc:
             raise WorkerTimeout(f"{exc.message} {_IF_SLOW}", kernel=job.payload.closure.name) from exc
+
+
+def _run_of(
+    outcome: RunOutcome, closure: Closure, grid: tuple[int, int, int], changed: dict[str, int], notes: tuple[str, ...]
+) -> Run:
+    findings = tuple(_relabel_finding(finding, closure) for finding in outcome.findings)
+    run = Run(closure.name, grid, outcome.seconds, changed, findings, "interpreter", outcome.output, notes)
+    return dataclasses.replace(run, unmodelled=outcome.unmodelled)
 
 
 _MANY_BYTES = 1 << 28

@@ -80,6 +80,11 @@ PREDICTED_COLUMNS = {
 }
 """The columns of a tuning that nothing measured, which the store does not keep."""
 
+BITS_COLUMNS = {
+    "bits": Column("string or null", "the class of configs with equal bits in all outputs, from A; null without it"),
+}
+"""The columns of a tuning by equal bits, which the store does not keep."""
+
 # A measurement has two of the columns as fields of its own, and a rank follows from the other rows.
 _NO_DETAILS = {"status", "time_ms", "rank"}
 ROW_DETAILS: dict[str, tuple[type, ...]] = {

@@ -12,7 +12,7 @@ from kernellab.display import Drawable
 from kernellab.errors import CannotRun, KernellabError, plural, three_digits
 from kernellab.source import INTEGER_OPTIONS
 from kernellab.store import History, Measurement
-from kernellab.store.columns import OUTCOME_COLUMNS, PREDICTED_COLUMNS, Status
+from kernellab.store.columns import BITS_COLUMNS, OUTCOME_COLUMNS, PREDICTED_COLUMNS, Status
 from kernellab.timing.config import Config
 from kernellab.timing.launches import Implementation, Launches
 from kernellab.timing.outcome import (
@@ -44,7 +44,8 @@ class Row(OutcomeRow):
     Rows of one ``group`` have equal outputs, also across tunings; ``apart`` has the differences from other groups as
     JSON. ``outputs`` are the compared arguments, with commas, or "" for all: see `kernellab.tune.agreement`.
     ``predicted_ms`` is the time that the model of `explain` predicts, between ``predicted_low_ms`` and
-    ``predicted_high_ms``; the store keeps none of the three.
+    ``predicted_high_ms``; the store keeps none of the three. ``bits`` is the class of equal bits, where one was asked
+    for, as `kernellab.tune.bit_classes` names it.
     """
 
     config: Config
@@ -60,6 +61,7 @@ class Row(OutcomeRow):
     predicted_ms: float | None = None
     predicted_low_ms: float | None = None
     predicted_high_ms: float | None = None
+    bits: str | None = None
 
     @property
     def ranking_ms(self) -> float | None:
@@ -76,6 +78,7 @@ class Row(OutcomeRow):
 
 
 PREDICTED = tuple(PREDICTED_COLUMNS)
+_NOT_STORED = (*PREDICTED, *BITS_COLUMNS)
 
 
 def times_of(rows: Iterable[Row]) -> dict[Config, float]:
@@ -207,8 +210,8 @@ def frame_of(tuning: Tuning) -> pandas.DataFrame:
     ranks = _ranks(tuning)
     records = [{**record_of(row, row.config, names), "rank": ranks.get(index)} for index, row in enumerate(tuning.rows)]
     for record, row in zip(records, tuning.rows, strict=True):
-        record.update({name: getattr(row, name) for name in PREDICTED})
-    columns = [*names, *(name for name in INTEGER_OPTIONS if name not in names), *OUTCOME_COLUMNS, *PREDICTED]
+        record.update({name: getattr(row, name) for name in _NOT_STORED})
+    columns = [*names, *(name for name in INTEGER_OPTIONS if name not in names), *OUTCOME_COLUMNS, *_NOT_STORED]
     frame = with_types(pd.DataFrame(records, columns=columns), names, numbers=PREDICTED)
     frame.attrs.update(
         {
@@ -246,7 +249,7 @@ def tuning_of(frame: pandas.DataFrame) -> Tuning:
             cold_ms=cell_value(record["cold_ms"]),
             warm_ms=attrs.get("warm_ms", {}).get(label),
             device_index=attrs.get("device_index", {}).get(label),
-            **{name: cell_value(record[name]) for name in PREDICTED if name in record},
+            **{name: cell_value(record[name]) for name in _NOT_STORED if name in record},
         )
         for config, label, record in zip(configs, labels, frame.to_dict("records"), strict=True)
     )
@@ -373,7 +376,7 @@ def joined_names(outputs: frozenset[str] | None) -> str:
     return ",".join(sorted(outputs or ()))
 
 
-_COLUMNS = {"config", "status", "time_ms", *PREDICTED}
+_COLUMNS = {"config", "status", "time_ms", *_NOT_STORED}
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from kernellab.timing.config import Config, Space, configs_of
 from kernellab.timing.hooks import sets_blocks_alone
 from kernellab.timing.launches import Bench, Launches, with_zeros
 from kernellab.timing.provenance import Device, key_fields, key_of
+from kernellab.tune.bit_classes import BitCheck
 from kernellab.tune.cpu_check import SECONDS_AT_MOST, CpuCheck
 from kernellab.tune.device_pool import DevicePool
 from kernellab.tune.exact_check import ExactCheck
@@ -195,6 +196,7 @@ def run_tuning(
         check,
         predictor,
         exact=_exact_check(environment, launches, options),
+        bits=_bit_check(environment, launches, options),
     )
     watched = nullcontext(ignore_progress) if environment.progress is None else environment.progress(launches.name)
     try:
@@ -213,6 +215,7 @@ def run_tuning(
         *launches.notes,
         *(() if check is None else (check.note,)),
         *(() if tuner.exact is None else (tuner.exact.note,)),
+        *(() if tuner.bits is None else (tuner.bits.note,)),
         *_executor_notes(compiler, tuning),
         *(pool.notes if pool is not None else () if tuning.winner is None else (WITHOUT_GPU,)),
         *(() if predictor is None else predictor.notes),
@@ -291,6 +294,22 @@ def _exact_check(environment: Environment, launches: Launches, options: Options)
         raise UsageError("exact=True compares configs on the CPU, and nothing launches them there; use lab.tune.")
     effects = environment.compiler.effects
     return ExactCheck(environment.interpret, effects, launches, options.timeout_s, environment.clock)
+
+
+def _bit_check(environment: Environment, launches: Launches, options: Options) -> BitCheck | None:
+    """Return the grouping of configs by the bits of their outputs, where the options ask for it.
+
+    Raises:
+        UsageError: a GPU times the configs, whose bits are not those of the CPU, or nothing launches them on the CPU.
+    """
+    if not options.bitwise:
+        return None
+    if environment.make_bench is not None or environment.interpret is None:
+        raise UsageError(
+            "bitwise=True compares outputs of the CPU, and a GPU may round otherwise; use it in a lab without a GPU."
+        )
+    effects = environment.compiler.effects
+    return BitCheck(environment.interpret, effects, launches, options.timeout_s, environment.clock)
 
 
 def _set_reference(launches: Launches, options: Options, environment: Environment) -> None:

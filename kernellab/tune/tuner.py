@@ -27,6 +27,7 @@ from kernellab.tune.agreement import (
     require_written,
     rows_with_agreement,
 )
+from kernellab.tune.bit_classes import BitCheck
 from kernellab.tune.cpu_check import AGREES, CpuCheck
 from kernellab.tune.device_pool import DevicePool, PoolResult
 from kernellab.tune.exact_check import ExactCheck
@@ -63,7 +64,8 @@ class Tuner:
 
     ``known`` are rows of earlier tunings, which are not measured again. ``suggest`` returns another config to try after
     one compiled, or None. Without a ``pool``, configs are only compiled, ``check`` compares those that fit with the
-    reference, and ``predictor`` predicts their times. ``exact`` finds those that compute something else than the first.
+    reference, and ``predictor`` predicts their times. ``exact`` finds those that compute something else than the first,
+    and ``bits`` groups those that fit by the bits of their outputs.
     """
 
     launches: Launches
@@ -78,6 +80,7 @@ class Tuner:
     check: CpuCheck | None = None
     predictor: Predictor | None = None
     exact: ExactCheck | None = None
+    bits: BitCheck | None = None
     watch: Watch = ignore_progress
     name: str = field(default_factory=lambda: uuid4().hex[:12])
     _rows: dict[Config, Row] = field(default_factory=dict)
@@ -123,7 +126,11 @@ class Tuner:
             final = Final(best, ())
         if self.pool is None:
             fitting = [c for c, row in self._rows.items() if row.status is Status.NOT_TIMED and c in self._candidates]
-            final = predicted_final({config: self._rows[config] for config in fitting})
+            rows = {config: self._rows[config] for config in fitting}
+            if self.bits is not None:
+                self._rows |= (rows := self.bits.rows_with_bits(rows))
+                rows = self.bits.preferred(rows)
+            final = predicted_final(rows)
         self._counts.recount(self._rows, final.winner)
         self._report_progress("done")
         return self._result(final, is_interrupted=is_interrupted)

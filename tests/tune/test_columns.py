@@ -6,7 +6,7 @@ from dataclasses import fields
 
 from docs.pages.json_schema import ROWS
 from kernellab.benchmark.result import BenchmarkRow
-from kernellab.store.columns import OUTCOME_COLUMNS, ROW_DETAILS, Status
+from kernellab.store.columns import BITS_COLUMNS, OUTCOME_COLUMNS, ROW_DETAILS, Status
 from kernellab.tune.result import PREDICTED, Row
 from tests.tune.frames import small_tuning
 
@@ -16,8 +16,9 @@ def test_every_column_is_a_field_of_a_row_or_its_rank() -> None:
     assert all(hasattr(BenchmarkRow, name) for name in OUTCOME_COLUMNS)
 
 
-def test_the_store_keeps_every_field_of_a_row_but_predictions() -> None:
-    assert {field.name for field in fields(Row)} - {"config", "status", "time_ms", *PREDICTED} == set(ROW_DETAILS)
+def test_the_store_keeps_every_field_of_a_row_but_predictions_and_bits() -> None:
+    not_stored = {"config", "status", "time_ms", *PREDICTED, *BITS_COLUMNS}
+    assert {field.name for field in fields(Row)} - not_stored == set(ROW_DETAILS)
 
 
 def test_a_frame_and_its_json_have_every_column() -> None:

@@ -6,7 +6,7 @@ import pytest
 import triton
 
 from kernellab.errors import CannotRun, KernellabError
-from kernellab.store.columns import OUTCOME_COLUMNS, PREDICTED_COLUMNS, Status
+from kernellab.store.columns import BITS_COLUMNS, OUTCOME_COLUMNS, PREDICTED_COLUMNS, Status
 from kernellab.timing.config import Config
 from kernellab.tune.result import Row, Tuning
 from tests.tune.frames import divided_tuning, large_tuning, small_tuning, untimed_tuning
@@ -21,7 +21,8 @@ def test_it_shows_as_one_line_where_nothing_draws_it() -> None:
 
 def test_the_columns_are_the_parameters_the_options_and_the_outcome() -> None:
     options = ["num_warps", "num_stages", "num_ctas", "maxnreg"]
-    assert list(small_tuning().frame.columns) == ["BLOCK", *options, *OUTCOME_COLUMNS, *PREDICTED_COLUMNS]
+    columns = ["BLOCK", *options, *OUTCOME_COLUMNS, *PREDICTED_COLUMNS, *BITS_COLUMNS]
+    assert list(small_tuning().frame.columns) == columns
 
 
 def test_every_config_has_a_row_in_the_order_of_the_list() -> None:

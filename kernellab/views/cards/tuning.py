@@ -54,7 +54,19 @@ _LEAST_RATIO = 1.03
 _LEAST_CHANGE = 1.15
 _FINE = {Status.OK, Status.DIFFERS, *UNMEASURED}
 _PREDICTED = ("predicted ms", "predicted interval")
-_HEAD = ("rank", "config", "ms", "interval", *_PREDICTED, "registers", "spills", "shared", "occupancy", "status")
+_HEAD = (
+    "rank",
+    "config",
+    "ms",
+    "interval",
+    *_PREDICTED,
+    "registers",
+    "spills",
+    "shared",
+    "occupancy",
+    "bits",
+    "status",
+)
 _LEFT = ("config", "status")
 
 
@@ -173,6 +185,7 @@ def _cells(tuning: Tuning, index: int, values: Mapping[str, Any], names: Sequenc
         number(row.spill_bytes, "d"),
         number(row.shared_bytes, ",d"),
         number(row.occupancy, ".0%"),
+        row.bits or "",
         str(row.status),
     )
 
