@@ -27,6 +27,7 @@ LINKS = re.findall(r"\]\((?!https?:|#)([^)#]+)", PROSE)
     [
         ("README.md", ["add_kernel@1", "hip:gfx942 ['ttir', 'ttgir', 'llir', 'amdgcn']"]),
         ("docs/which_verb.md", ["careless_kernel", "reads ['x_ptr', 'y_ptr'] writes ['out_ptr']", "add_kernel@2"]),
+        ("docs/algebra.md", ["are equal in the algebra", "differ in the algebra: out_ptr[0, 0] first"]),
         ("docs/from_triton_tutorials.md", ["attention_forward", "atomics ['Lock']", "__nv_asinf", "hip:gfx942"]),
     ],
 )
