@@ -1,0 +1,64 @@
+"""Cheats, none of which may be accepted: each is judged from its file, and refused for the right reason."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernellab.judge.judging import judge
+from tests.judge.cheats.candidates import CANDIDATES
+from tests.judge.cheats.cheat import Cheat
+from tests.judge.cheats.right import RIGHT
+from tests.tables import every
+
+_FAST = (
+    "no_maximum_before_exp",
+    "all_but_the_last_block",
+    "the_output_is_an_input",
+    "an_import_in_a_kernel",
+    "a_read_beyond_the_end",
+    "a_branch_on_a_sum",
+    "torch_by_name",
+    "an_exit_at_import",
+)
+_ACCEPTED = {
+    "the_variance_as_a_difference_of_squares": "the bound of a variance is that of one pass, whatever the mean"
+}
+"""Cheats that are accepted as yet, and why."""
+
+_BY_NAME = {candidate.name: candidate for candidate in CANDIDATES}
+
+
+def _check(candidate: Cheat, folder) -> None:
+    file = folder / "candidate.py"
+    file.write_text(candidate.text)
+    verdict = judge(candidate.file, file, time=False, seed=1, timeout_s=10.0)
+    assert not verdict.is_accepted
+    assert verdict.verdict in candidate.verdicts, verdict.reasons
+    reason = verdict.reasons[0]
+    assert reason.rule in candidate.rules, verdict.reasons
+    assert reason.detail
+    if candidate.line is not None:
+        assert candidate.line in [each.line for each in verdict.reasons], verdict.reasons
+
+
+@pytest.mark.parametrize("name", _FAST)
+def test_a_sample_of_cheats_is_not_accepted(name, tmp_path):
+    _check(_BY_NAME[name], tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", every(12, [name for name in _BY_NAME if name not in _FAST]))
+def test_a_cheat_is_not_accepted_and_the_reason_names_the_rule(name, tmp_path, request):
+    if name in _ACCEPTED:
+        request.applymarker(pytest.mark.xfail(reason=_ACCEPTED[name], strict=True))
+    _check(_BY_NAME[name], tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("specification", every(3, RIGHT))
+def test_the_candidate_that_cheats_are_made_from_is_accepted(specification, tmp_path):
+    file = tmp_path / "candidate.py"
+    file.write_text(RIGHT[specification])
+    path = _BY_NAME["torch_by_name"].file.with_name(f"spec_{specification}.py")
+    verdict = judge(path, file, time=False, seed=1)
+    assert verdict.is_accepted, verdict.reasons
