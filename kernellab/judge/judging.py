@@ -10,6 +10,7 @@ import hashlib
 import json
 import platform
 import secrets
+import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -78,10 +79,7 @@ def judge(
     file = Path(candidate)
     if not file.is_file():
         raise UsageError(f"{value_text(str(candidate))} is not a file; expected a candidate, such as softmax.py.")
-    if file.stat().st_size > _MOST_FILE_BYTES:
-        raise UsageError(
-            f"{file.name} has {file.stat().st_size:,} bytes; a candidate has at most {_MOST_FILE_BYTES:,}."
-        )
+    content = file.read_bytes()
     seed = secrets.randbits(48) if seed is None else seed
     launcher = CpuLauncher(timeout_s)
     has_gpu = time and torch.cuda.is_available()
@@ -89,7 +87,7 @@ def judge(
         specification = specification.without_timed()
     try:
         launcher.start()
-        submission = submission_of(specification, file, timeout_s)
+        submission = submission_of(specification, file.name, content, timeout_s)
         verdict = _verdict_of(specification, submission, file, seed, launcher)
         if has_gpu and verdict.is_accepted:
             verdict = _verdict_on_gpu(verdict, specification, submission, file, seed, lab)
@@ -99,7 +97,7 @@ def judge(
         verdict,
         name=file.name,
         specification=specification.digest,
-        candidate=hashlib.sha256(file.read_bytes()).hexdigest(),
+        candidate=hashlib.sha256(content).hexdigest(),
         environment=environment(),
         nonce=nonce,
         seed=seed,
@@ -142,8 +140,21 @@ def _notes(specification: Specification) -> list[str]:
     return notes
 
 
-def submission_of(specification: Specification, file: Path, timeout_s: float) -> Submission:
-    """Run a candidate's file in its process, and return its checked programs, or the reasons against them."""
+def submission_of(specification: Specification, name: str, content: bytes, timeout_s: float) -> Submission:
+    """Run a candidate in its process, and return its checked programs, or the reasons against them.
+
+    ``name`` and ``content`` are those of its file as it was when the judge was called.
+    """
+    if len(content) > _MOST_FILE_BYTES:
+        detail = f"{name} has {len(content):,} bytes; a candidate has at most {_MOST_FILE_BYTES:,}."
+        return Submission(reasons=(Reason("too_large", detail, name),))
+    with tempfile.TemporaryDirectory(prefix="kernellab-candidate-") as folder:
+        file = Path(folder) / name
+        file.write_bytes(content)
+        return _submission_of_file(specification, file, timeout_s)
+
+
+def _submission_of_file(specification: Specification, file: Path, timeout_s: float) -> Submission:
     cases = specification.cases
     described = [_described_inputs(specification.draw(case, 0)) for case in cases]
     request = {

@@ -73,7 +73,7 @@ def clean_closure(closure: Closure) -> Closure:
     """Return a closure without problems as it is run: its kernels and helpers with the names that they use.
 
     Decorators are dropped; Python functions and classes that only those use give way to an empty function, so that
-    indices stay. An annotation that is no text and no name of the language becomes None, or ``'constexpr'``. Each
+    indices stay. An annotation that is neither text nor a name of the language becomes None, or ``'constexpr'``. Each
     function has a file of its own, whose label is that of the user's file; lines stay.
     """
     functions, labels = [], []

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from kernellab.checking.reference import required_names, takes_any_name
+from kernellab.checking.reference import keyword_names, required_names, takes_any_name
 from kernellab.errors import UsageError, first_line, plural, value_text
 
 ALLOWED = ("triton", "torch")
@@ -191,7 +191,7 @@ def _cases(module: ModuleType, file: Path, given: Sequence[Mapping[str, Any]] | 
         )
     if given is not None:
         declared = {"shown": list(given)}
-    takes = required_names(module.inputs)[1:]
+    takes, accepted = required_names(module.inputs)[1:], keyword_names(module.inputs)[1:]
     cases: list[Case] = []
     for kind in ("shown", "hidden", "timed"):
         for sizes in declared.get(kind, ()):
@@ -200,6 +200,10 @@ def _cases(module: ModuleType, file: Path, given: Sequence[Mapping[str, Any]] | 
             missing = [name for name in takes if name not in sizes]
             if missing:
                 raise UsageError(f"inputs() of {file.name} takes {missing[0]}, which the sizes {dict(sizes)} lack.")
+            unknown = [] if takes_any_name(module.inputs) else [n for n in sizes if n not in accepted]
+            if unknown:
+                shown = ", ".join(accepted) or "none"
+                raise UsageError(f"inputs() of {file.name} takes no size {unknown[0]!r}; the sizes it takes: {shown}.")
             cases.append(Case(tuple(sizes.items()), kind == "hidden", kind == "timed"))
     if all(case.is_timed for case in cases):
         raise UsageError(f"{file.name} names no sizes; give it some, or pass --sizes n=1024.")

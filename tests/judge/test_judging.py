@@ -147,6 +147,23 @@ def test_an_exit_at_import_is_no_verdict(tmp_path):
     assert verdict.reasons[0].rule == "no_program"
 
 
+def test_a_candidate_of_many_megabytes_is_refused(tmp_path):
+    verdict = judged(tmp_path, ADDER + "#" * (5 << 20))
+    assert verdict.verdict == "refused"
+    assert verdict.reasons[0].rule == "too_large"
+
+
+def test_a_kernel_that_launches_another_is_not_run(tmp_path):
+    text = (
+        ADDER.replace("BLOCK: tl.constexpr):", "BLOCK: tl.constexpr, HELPER: tl.constexpr):")
+        .replace("    mask = offsets < n\n", "    HELPER[(1,)](x)\n    mask = offsets < n\n")
+        .replace("BLOCK=256)", "BLOCK=256, HELPER=helper)")
+        .replace("@triton.jit\ndef add", "@triton.jit\ndef helper(x):\n    tl.store(x, 0.0)\n\n\n@triton.jit\ndef add")
+    )
+    verdict = judged(tmp_path, text)
+    assert verdict.verdict in {"wrong", "refused"}
+
+
 def test_a_candidate_with_no_solve_is_refused(tmp_path):
     verdict = judged(tmp_path, "x = 1\n")
     assert verdict.verdict == "refused"
@@ -170,6 +187,7 @@ def test_the_same_seed_asks_the_same_and_the_signature_holds(tmp_path):
         (ADDITION + '\nallow = "cuda"\n', "allow"),
         (ADDITION.replace('[{"n": 1024}]', '[{"m": 1024}]'), "takes n"),
         (ADDITION.replace("return {", "return 3\n    return {"), "dict by name"),
+        (ADDITION.replace('{"n": 997}', '{"n": 997, "m": 3}'), "takes no size 'm'"),
     ],
 )
 def test_a_wrong_specification_is_a_wrong_call(tmp_path, specification, message):
