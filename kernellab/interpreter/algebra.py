@@ -5,9 +5,9 @@ A float of w bits stands for an integer of w bits, its payload. `embed` maps bit
 definitions and constants are those of Triton's floating-point sanitizer:
 https://triton-lang.org/main/programming-guide/chapter-3/fpsan.html
 
-It departs from them in four places. An infinity lies outside the payloads: it absorbs what is added to it, and the exponential of
-minus infinity is 0, as masked lanes need it. The inverse of an even payload 2**k * odd is 2**k / odd, which is
-multiplicative. The factor of ``exp`` is the payload of 1/log 2 in each type, so that ``exp2(x * 1.442695)`` is
+It departs from them in four places. An infinity lies outside the payloads: it absorbs what is added to it, and the
+exponential of minus infinity is 0, as masked lanes need it. The inverse of an even payload 2**k * odd is 2**k / odd,
+which is multiplicative. The factor of ``exp`` is the payload of 1/log 2 in each type, so that ``exp2(x * 1.442695)`` is
 ``exp(x)``. And ``rsqrt(x)`` is ``1 / sqrt(x)``.
 
 Payloads are int64 arrays in the signed range of w bits; an infinity is the integer ``FloatFormat.infinity`` or its

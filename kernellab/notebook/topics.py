@@ -36,7 +36,8 @@ TOPICS: Mapping[str, Mapping[str, str]] = {
         "lab.values": f'lab.values({_CALL})["offsets"]',
         "kernellab.values_view": f"kernellab.values_view(lab.values({_CALL}))",
         "lab.first_difference": f'lab.first_difference(add_kernel, "float64", {_CALL.removeprefix("add_kernel, ")})',
-        "lab.equivalent": f'lab.equivalent(add_kernel, lambda x_ptr, y_ptr: x_ptr + y_ptr, {_CALL.removeprefix("add_kernel, ")})',
+        "lab.equivalent": "lab.equivalent(add_kernel, lambda x_ptr, y_ptr: x_ptr + y_ptr, "
+        f"{_CALL.removeprefix('add_kernel, ')})",
         "%triton_timeline": "%triton_timeline add_kernel",
         "lab.timeline": f"lab.timeline({_CALL}).frame",
     },

@@ -38,6 +38,7 @@ from kernellab.views.explorers import page_script
 from kernellab.views.figures.canvas import file_of
 from kernellab.views.figures.diagrams import dataflow_figure, tiles_figure
 from kernellab.views.figures.dispatch import cover_figure, dispatch_figure, plane_figure, regret_figure
+from kernellab.views.figures.equivalence import equivalence_figure
 from kernellab.views.figures.launches import (
     comparison_figure,
     explanation_figure,
@@ -105,6 +106,7 @@ FIGURES: Mapping[type, Mapping[str, FigureKind]] = {
     Timeline: {"sms": FigureKind(timeline_figure)},
     Values: {"tile": FigureKind(values_figure)},
     FirstDifference: {"tiles": FigureKind(difference_figure)},
+    Equivalence: {"outputs": FigureKind(equivalence_figure)},
     Profile: {"lines": FigureKind(profile_figure)},
     Comparison: {"sides": FigureKind(comparison_figure)},
     Effects: {"arguments": FigureKind(effects_figure)},

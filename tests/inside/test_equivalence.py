@@ -109,6 +109,7 @@ def test_tensors_stay_as_they_are_and_the_answer_is_displayed(lab: kernellab.Lab
     bundle = result._repr_mimebundle_()
     assert "equal in the algebra" in bundle["text/plain"]
     assert "equal in the algebra" in bundle["text/html"]
+    assert result.plot().texts or result.plot().axes
 
 
 def test_a_difference_names_the_first_element_and_how_many(lab: kernellab.Lab) -> None:

@@ -39,7 +39,7 @@ def words_of(figure: Figure) -> str:
 
 def test_every_drawable_type_has_figures_rows_and_data() -> None:
     drawable = {kind for name in kernellab.__all__ if _is_drawable(kind := getattr(kernellab, name))}
-    assert len(drawable) == 16
+    assert len(drawable) == 17
     assert set(FIGURES) == set(ROWS) == set(DATA) == drawable
 
 
