@@ -10,11 +10,17 @@ import triton
 import triton.language as tl
 
 import kernellab
+from benchmarks.truth_recipes import RECIPES
 from kernellab.inside.timeline import Timeline
 from kernellab.target import device_name, multiprocessors
 
 ROUNDS = (0, 1_000, 5_000, 20_000)
 BLOCK = 128
+LAUNCHES = (
+    ("matmul", {"m": 4096, "n": 4096, "k": 1024}, {"BM": 128, "BN": 128, "BK": 64, "num_warps": 8, "num_stages": 3}),
+    ("row-sum", {"rows": 16384, "columns": 1024}, {"ROWS": 2, "BLOCK": 512, "num_warps": 8}),
+    ("column-sum", {"rows": 8192, "columns": 4096}, {"ROWS": 64, "BLOCK": 32, "num_warps": 32}),
+)
 
 
 @triton.jit
@@ -54,7 +60,11 @@ def main() -> None:
             with_lines = timeline_of(lab, multiprocessors(), rounds, LINES)
             print(f"{rounds:6} rounds, 3 lines {row_of(with_lines)}", flush=True)
             print("  ", "  ".join(f"{name} {share:.1%}" for name, share in with_lines.shares.items()))
-        places = timeline_of(lab, 64 * multiprocessors(), 5_000).places_per_sm
+        for name, sizes, config in LAUNCHES:
+            recipe = RECIPES[name]
+            timeline = lab.timeline(recipe.kernel, recipe.grid, **recipe.inputs("cuda", **sizes), **config)
+            print(f"{name:<20} {row_of(timeline)}", flush=True)
+        places = timeline_of(lab, 64 * multiprocessors(), 20_000).places_per_sm
         timeline = timeline_of(lab, multiprocessors() * places * 3 // 2, 20_000)
         shares = ", ".join(f"{wave.share:.1%}" for wave in timeline.waves)
         print(f"1.5 waves of {places} programs per SM: {shares}; expected 66.7%, 33.3%")

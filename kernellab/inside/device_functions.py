@@ -277,6 +277,5 @@ def kl_descriptor_atomic_add(region, site: tl.constexpr, descriptor, offsets, va
     """An atomic addition as `kl_descriptor_store` is a store; the other atomics are this text under their names."""
     if isinstance(descriptor, tl.tensor):
         return kl_atomic_add(region, site, descriptor, offsets, value)
-    else:
-        kl_keep_one(region, tl.cast(value, descriptor.dtype), site, 0)
-        descriptor.atomic_add(offsets, value)
+    kl_keep_one(region, tl.cast(value, descriptor.dtype), site, 0)
+    return descriptor.atomic_add(offsets, value)

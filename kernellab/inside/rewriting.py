@@ -46,7 +46,10 @@ class LogEvent(StrEnum):
 
 
 _OF_DESCRIPTORS = {
-    **{"load": LogEvent.LOAD, "gather": LogEvent.LOAD, "store": LogEvent.STORE, "scatter": LogEvent.STORE},
+    "load": LogEvent.LOAD,
+    "gather": LogEvent.LOAD,
+    "store": LogEvent.STORE,
+    "scatter": LogEvent.STORE,
     **{f"atomic_{name}": LogEvent.ATOMIC for name in ATOMICS if name != "xchg"},
 }
 

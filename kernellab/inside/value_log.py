@@ -214,12 +214,8 @@ class _ProgramReader:
                 frame.loops[-1] += 1
             elif event is LogEvent.END_LOOP:
                 frame.loops.pop()
-            elif event in _ACCESSES and entry.part != NO_ACCESS:
-                self._add_access(entry, frame)
             elif event in _ACCESSES:
-                if entry.site.name:
-                    site = replace(entry.site, event=LogEvent.ASSIGNMENT)
-                    self._add_named(replace(entry, site=site, part=0), frame)
+                self._add_access(entry, frame)
             elif not self._names_its_load(entry, frame):
                 self._add_named(entry, frame)
 
@@ -232,6 +228,11 @@ class _ProgramReader:
     def _add_access(self, entry: LogEntry, frame: _Frame) -> None:
         """Collect the parts of an access; its value comes last."""
         np = import_uninterrupted("numpy")
+        if entry.part == NO_ACCESS:
+            if entry.site.name:
+                site = replace(entry.site, event=LogEvent.ASSIGNMENT)
+                self._add_named(replace(entry, site=site, part=0), frame)
+            return
         self.access[entry.part] = entry
         if entry.part != _VALUE:
             return
@@ -258,7 +259,7 @@ class _ProgramReader:
             self._add_named(replace(entry, site=replace(entry.site, event=LogEvent.ASSIGNMENT)), frame)
 
     def _names_its_load(self, entry: LogEntry, frame: _Frame) -> bool:
-        """Give the name of an assignment to the load before it, where all that the statement does is cast it to its type."""
+        """Give the name of an assignment to the load before it, where the statement only casts that to its own type."""
         loads = frame.operands.get((entry.site.statement, frame.iteration), [])
         if not entry.site.is_cast or len(loads) != 1 or loads[0] != len(self.reader.values) - 1:
             return False
