@@ -142,16 +142,16 @@ def _own() -> Iterator[Launch]:
         "grouped product",
         grouped_product,
         (12,),
-        lambda: dict(
-            a=_floats(128, 64).to(half),
-            b=_floats(64, 96).to(half),
-            c=_floats(128, 96).to(half),
-            M=128,
-            N=96,
-            K=64,
-            BLOCK=32,
-            GROUP=2,
-        ),
+        lambda: {
+            "a": _floats(128, 64).to(half),
+            "b": _floats(64, 96).to(half),
+            "c": _floats(128, 96).to(half),
+            "M": 128,
+            "N": 96,
+            "K": 64,
+            "BLOCK": 32,
+            "GROUP": 2,
+        },
     )
     yield Launch(
         "scalar atomics",
