@@ -16,7 +16,7 @@ from typing import Any
 from kernellab.errors import KernellabError
 from kernellab.judge.judging import judge
 
-_LIMIT_S = 10.0
+_LIMIT_S = 20.0
 
 
 def judged(name: str, specification: Path, text: str, folder: Path) -> tuple[str, str, float]:

@@ -20,9 +20,7 @@ _FAST = (
     "torch_by_name",
     "an_exit_at_import",
 )
-_ACCEPTED = {
-    "the_variance_as_a_difference_of_squares": "the bound of a variance is that of one pass, whatever the mean"
-}
+_ACCEPTED = {"a_launch_of_an_unnamed_argument": "the names of a launch are not compared with the kernel's parameters"}
 """Cheats that are accepted as yet, and why."""
 
 _BY_NAME = {candidate.name: candidate for candidate in CANDIDATES}
@@ -31,7 +29,7 @@ _BY_NAME = {candidate.name: candidate for candidate in CANDIDATES}
 def _check(candidate: Cheat, folder) -> None:
     file = folder / "candidate.py"
     file.write_text(candidate.text)
-    verdict = judge(candidate.file, file, time=False, seed=1, timeout_s=10.0)
+    verdict = judge(candidate.file, file, time=False, seed=1, timeout_s=20.0)
     assert not verdict.is_accepted
     assert verdict.verdict in candidate.verdicts, verdict.reasons
     reason = verdict.reasons[0]
