@@ -252,7 +252,7 @@ def known_speeds(lab: kernellab.Lab, folder: Path, count: int) -> None:
             verdict = judge(path, candidate, lab=lab)
             lows[share] = verdict
         equal, faster = lows[1.0], lows[1.03]
-        is_told = faster.speedup_low > max(equal.speedup_high, 1.0)
+        is_told = (faster.speedup_low or 0.0) > max(equal.speedup_high or 0.0, 1.0)
         told += is_told
         print(
             f"equal {speedup_text(equal)}  3 % faster {speedup_text(faster)}  {'told' if is_told else 'NOT TOLD'}",
