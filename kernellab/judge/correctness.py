@@ -164,6 +164,7 @@ class Examiner:
             runs.append(outputs)
         native = self._native(inputs)
         names = list(native)
+        runs = [self._ordered(question, names, outputs) for outputs in runs]
         if problem := self._shape_problem(question, names, native, runs[0]):
             return problem
         expected = self._expected(inputs)
@@ -198,6 +199,7 @@ class Examiner:
         unmodelled, self.launch.unmodelled = self.launch.unmodelled, set()
         if problem is not None or unmodelled:
             return problem or f"the ring does not model {', '.join(sorted(unmodelled))}"
+        outputs = self._ordered(question, list(expected), outputs)
         for (name, want), output in zip(expected.items(), outputs, strict=True):
             if not same_bits(output, want.to(output.dtype)):
                 detail = (
@@ -207,6 +209,11 @@ class Examiner:
                 )
                 return Decision.WRONG, Reason("other_terms", detail, self.file, trial=_words(question), output=name)
         return None
+
+    def _ordered(self, question: Question, names: Sequence[str], outputs: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Return outputs in the order of the reference's names, if they have the same names."""
+        by_name = dict(zip(self.programs[question.number].output_names, outputs, strict=False))
+        return [by_name[name] for name in names] if set(by_name) == set(names) else outputs
 
     def _left_over_problem(
         self, question: Question, names: Sequence[str], runs: Sequence[Sequence[torch.Tensor]]

@@ -24,7 +24,7 @@ import torch
 from kernellab.errors import UsageError, first_line, value_text
 from kernellab.judge.correctness import Examiner, examine
 from kernellab.judge.cpu_launcher import CpuLauncher
-from kernellab.judge.kernel_text import clean_closure, problem_of_constant, problems_of_closure
+from kernellab.judge.kernel_text import clean_closure, parameter_names_of, problem_of_constant, problems_of_closure
 from kernellab.judge.operations import operation_problem
 from kernellab.judge.program import CandidateProgram, program_of_json
 from kernellab.judge.sandbox import SandboxResult, run_confined
@@ -217,6 +217,7 @@ def _read(data: bytes, specification: Specification, file: Path) -> Submission:
             continue
         first, second = own["programs"]
         program = program_of_json(first, len(kernels))
+        _require_parameters(program, kernels)
         asked = _operation_reasons(program, specification, file)
         if first != second and not asked:
             reasons.append(_data_reason(program, program_of_json(second, len(kernels)), file, case))
@@ -241,6 +242,23 @@ def _text_reasons(kernels: Sequence[Closure], file: Path) -> list[Reason]:
                 Reason(problem.rule, f"{kernel.name}: {problem.detail}", problem.file or file.name, problem.line)
             )
     return found
+
+
+def _require_parameters(program: CandidateProgram, kernels: Sequence[Closure]) -> None:
+    """Refuse a launch with an argument that its kernel has no parameter for.
+
+    Raises:
+        MalformedData: there is one.
+    """
+    for step in program.steps:
+        if step.kernel is None:
+            continue
+        function = kernels[step.kernel].functions[0]
+        parameters = parameter_names_of(function.text)
+        named = [name for name, _ in step.kwargs] + [name for v in step.variants for name, _ in v.constants]
+        unknown = [name for name in named if name not in parameters]
+        if unknown:
+            raise MalformedData(f"a launch passes {unknown[0]!r}, which is not a parameter of {function.name}")
 
 
 def _constant_reasons(program: CandidateProgram, kernels: Sequence[Closure], file: Path) -> list[Reason]:

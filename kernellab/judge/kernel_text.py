@@ -69,6 +69,15 @@ def problem_of_constant(name: str, binding: Binding, closure: Closure) -> TextPr
     return TextProblem(meaning.rule, f"{name} of {closure.name} {reason}.", None, None)
 
 
+def parameter_names_of(text: str) -> frozenset[str]:
+    """Return the names of the parameters of a function's text; none of a text that is not one function."""
+    try:
+        node = parse_python(text).body[0]
+    except (SyntaxError, ValueError, IndexError, RecursionError, MemoryError):
+        return frozenset()
+    return frozenset(part.arg for part in ast.walk(node) if isinstance(part, ast.arg))
+
+
 def clean_closure(closure: Closure) -> Closure:
     """Return a closure without problems as it is run: its kernels and helpers with the names that they use.
 

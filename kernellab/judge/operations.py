@@ -27,6 +27,8 @@ def operation_named(name: str) -> Any:
     parts = name.split(".")
     if len(parts) != 3 or parts[0] != "aten" or not all(part.isidentifier() for part in parts):
         return None
+    if any(part.startswith("__") for part in parts[1:]):
+        return None
     packet = getattr(torch.ops.aten, parts[1], None)
     return None if packet is None else getattr(packet, parts[2], None)
 

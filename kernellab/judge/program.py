@@ -83,7 +83,8 @@ class CandidateProgram:
     """A program for one layout of the inputs.
 
     ``inputs`` pairs names and values; ``outputs`` are values in the order of what ``solve`` returned, or of the
-    arguments that it fills. ``constants`` are the bytes of tensors that the host made, by value.
+    arguments that it fills, and ``output_names`` their names. ``constants`` are the bytes of tensors of the host,
+    by value.
     """
 
     values: tuple[ProgramValue, ...]
@@ -91,6 +92,7 @@ class CandidateProgram:
     inputs: tuple[tuple[str, int], ...]
     outputs: tuple[int, ...]
     constants: tuple[tuple[int, bytes], ...] = ()
+    output_names: tuple[str, ...] = ()
 
 
 def encoded_program(
@@ -204,7 +206,9 @@ def program_of_json(data: Any, kernels: int) -> CandidateProgram:
             own = values[index]
             expected = math.prod(own.shape) * itemsize_of(own.dtype)
             require(len(content) == expected, "the bytes of a constant", len(content), str(expected))
-        return CandidateProgram(values, tuple(steps), inputs, outputs, constants)
+        _require_list(data["output_names"], "the names of outputs", len(outputs))
+        output_names = tuple(_text(name, "an output's name") for name in data["output_names"])
+        return CandidateProgram(values, tuple(steps), inputs, outputs, constants, output_names)
 
 
 def refs_of(step: ProgramStep) -> Iterator[int]:

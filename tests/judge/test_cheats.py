@@ -20,9 +20,6 @@ _FAST = (
     "torch_by_name",
     "an_exit_at_import",
 )
-_ACCEPTED = {"a_launch_of_an_unnamed_argument": "the names of a launch are not compared with the kernel's parameters"}
-"""Cheats that are accepted as yet, and why."""
-
 _BY_NAME = {candidate.name: candidate for candidate in CANDIDATES}
 
 
@@ -46,9 +43,7 @@ def test_a_sample_of_cheats_is_not_accepted(name, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", every(12, [name for name in _BY_NAME if name not in _FAST]))
-def test_a_cheat_is_not_accepted_and_the_reason_names_the_rule(name, tmp_path, request):
-    if name in _ACCEPTED:
-        request.applymarker(pytest.mark.xfail(reason=_ACCEPTED[name], strict=True))
+def test_a_cheat_is_not_accepted_and_the_reason_names_the_rule(name, tmp_path):
     _check(_BY_NAME[name], tmp_path)
 
 

@@ -254,3 +254,12 @@ def test_a_reference_with_other_functions_is_not_asked_in_a_ring(tmp_path):
     verdict = judged(tmp_path, candidate, specification)
     assert verdict.is_accepted, verdict.reasons
     assert {trial.outcome for trial in verdict.trials if trial.distribution == "in a ring"} == {"not asked"}
+
+
+def test_outputs_of_a_dict_are_compared_by_name(tmp_path):
+    specification = ADDITION.replace("return x + y", 'return {"a": x + y, "b": x + y + y}')
+    second = """    more = torch.empty_like(x)
+    add[(triton.cdiv(x.numel(), 256),)](out, y, more, x.numel(), BLOCK=256)
+    return {"b": more, "a": out}
+"""
+    assert judged(tmp_path, ADDER.replace("    return out\n", second), specification).is_accepted

@@ -18,6 +18,7 @@ PROGRAM: dict[str, Any] = {
     "values": [[0, "float32", [4], [1], 0], [1, "float32", [4], [1], 0], [2, "float32", [4], [1], 0]],
     "inputs": [["x", 0]],
     "outputs": [2],
+    "output_names": ["output"],
     "constants": [],
     "steps": [
         {
@@ -167,6 +168,7 @@ def test_a_result_of_another_shape_than_the_program_says_is_refused():
         ("aten._local_scalar_dense.default", "torch", "unknown_operation"),
         ("os.system.default", "torch", "unknown_operation"),
         ("aten.__class__.default", "torch", "unknown_operation"),
+        ("aten.__class__.__init__", "torch", "unknown_operation"),
         ("aten.no_such_operation.default", "torch", "unknown_operation"),
         ("read", "torch", "host_reads_data"),
     ],
