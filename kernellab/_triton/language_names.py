@@ -112,6 +112,8 @@ def language_name(module: str, attributes: tuple[str, ...]) -> LanguageName | Ou
         if name in _ASSEMBLY:
             return OutsideLanguage("inline_assembly", "inserts assembly, which is not checked")
         owner = current.__name__
+        if _starts_with(f"{owner}.{name}", _OF_THE_COMPILER):  # an attribute only once the compiler is loaded
+            return OutsideLanguage("host_code", "is a module of Python, or of the compiler")
         current = getattr(current, name, None)
         if current is None or (owner in _OUTER and name not in _OUTER[owner]):
             return OutsideLanguage("outside_library", "is not of Triton's language")

@@ -95,7 +95,7 @@ HOSTILE: dict[str, tuple[str, str, int, str]] = {
     "a decorator of functools": (body("x = tl.math.wraps(tl.load)"), "host_code", 2, "wraps"),
     "a decorator of the language": (body("x = tl.core.builtin(n)"), "host_code", 2, "builtin"),
     "the driver": (body("x = tl.target_info.driver"), "host_code", 2, "driver"),
-    "the semantic": (body("x = tl.semantic.TritonSemantic"), "outside_library", 2, "semantic"),
+    "the semantic": (body("x = tl.semantic.TritonSemantic"), "host_code", 2, "semantic"),
     "the loader of a package": (body("tl.extra.module_finder.find_spec('os')"), "host_code", 2, "module_finder"),
     "package tools": (body("tl.extra.pkgutil.os.system('a')"), "host_code", 2, "pkgutil"),
     "private names": (body("x = tl.core._unwrap_if_constexpr(n)"), "host_code", 2, "private"),

@@ -36,7 +36,7 @@ def attempt(call):
 
 WRITE = """
 import os, struct
-for descriptor in range(3, 20):
+for descriptor in range(3, 256):
     try:
         os.write(descriptor, {data})
     except OSError:
