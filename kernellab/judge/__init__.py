@@ -36,12 +36,9 @@ class JudgeModule(ModuleType):
         seed: int | None = None,
         lab: Lab | None = None,
     ) -> Verdict:
-        """Judge a candidate's file by a specification's.
+        """Judge a candidate's file by a specification's; see `kernellab.judge.judging.judge` for the options.
 
-        ``sizes`` are used in place of those of the specification. With a GPU and ``time``, an accepted candidate is
-        timed, in ``lab`` or in a lab that is opened for it. ``timeout_s`` bounds the candidate's own process, and each
-        launch. ``seed`` repeats the inputs of another verdict; by default they are drawn anew. With a ``key`` of 16
-        bytes or more, the verdict is signed; ``nonce`` is a text of the caller's in it.
+        With a ``key`` of 16 bytes or more, the verdict is signed.
 
         Raises:
             UsageError: a file is missing, the specification is wrong, or the key too short.

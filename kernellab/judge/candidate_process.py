@@ -7,7 +7,6 @@ on inputs of different contents: where the two programs differ, something in the
 from __future__ import annotations
 
 import importlib.util
-import inspect
 import json
 import sys
 import traceback
@@ -25,6 +24,7 @@ from kernellab._triton.recorded_launches import LaunchCall, record_launches
 from kernellab.capture.build import build_program
 from kernellab.capture.recorder import FunctionRecorder, OperationRecorder
 from kernellab.capture.tape import KernelUse, RecordedKernelLaunch, Tape
+from kernellab.checking.reference import select_arguments
 from kernellab.errors import KernellabError, UsageError
 from kernellab.judge.pretended_gpu import pretended_gpu
 from kernellab.judge.program import encoded_program, encoded_variant
@@ -162,7 +162,7 @@ def record_program(solve: Callable[..., Any], inputs: Mapping[str, Any], outputs
                 with recorder.suspend():
                     index = recorder.value_of(value)
                 names[index] = name
-        result = solve(**_accepted(solve, inputs))
+        result = solve(**select_arguments(solve, inputs))
         returned = {name: inputs[name] for name in outputs} if outputs else named_outputs(result)
         recorder.check_memory(at_end=True)
         with recorder.suspend():
@@ -197,7 +197,7 @@ def _outside_memory_text(recorder: OperationRecorder, index: int) -> str:
 
 
 def named_outputs(result: Any) -> dict[str, Any]:
-    """Return what ``solve`` returned, by name: ``output``, ``output[1]``, or the keys of a dict.
+    """Return the tensors that ``solve`` returned by name: ``output``, ``output[1]``, or the keys of a dict.
 
     Raises:
         UsageError: it is something else than a tensor, or a tuple, list or dict of tensors.
@@ -233,14 +233,6 @@ def input_of(spec: Mapping[str, Any], fill: int) -> Any:
     else:
         memory = torch.randn(count, generator=torch.Generator().manual_seed(fill + 1)).to(dtype)
     return memory.as_strided(shape, stride, spec["offset"])
-
-
-def _accepted(solve: Callable[..., Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the inputs that ``solve`` takes by name."""
-    parameters = inspect.signature(solve).parameters
-    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
-        return dict(inputs)
-    return {name: value for name, value in inputs.items() if name in parameters}
 
 
 def _use_of(launched: Any) -> KernelUse:

@@ -26,11 +26,15 @@ _SOME = 64  # elements
 _FILLS = (0, 0x41)
 """Bytes of two values that differ much in any format: of one alone, a softmax of equal elements shows nothing."""
 _REASONS_AT_MOST = 5
+_CONFIGS_AT_MOST = 16  # of an autotuned kernel are tried
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One trial to make: a case, how its inputs are drawn, and how many patterns of memory it is run on."""
+    """One trial to make: a case, the distribution of its inputs, and the number of memory patterns to run it on.
+
+    ``config`` is that of autotuned launches, None for the examiner's.
+    """
 
     case: Case
     number: int
@@ -38,11 +42,17 @@ class Question:
     seed: int
     varied: str | None = None
     patterns: int = 1
+    config: int | None = None
+
+    @property
+    def distribution_words(self) -> str:
+        """The distribution with the config, where it is another than the examiner's."""
+        return self.distribution if self.config is None else f"{self.distribution}, config {self.config}"
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of a trial: its record, and the reason against the candidate with the decision, if there is one."""
+    """The outcome of a trial: its record, and the reason against the candidate with the decision, if there is one."""
 
     trial: Trial
     decision: Decision | None = None
@@ -57,7 +67,8 @@ Programs = Mapping[int, CandidateProgram]
 class Examiner:
     """Asks one candidate; ``programs`` has its program for each case, ``kernels`` what they launch.
 
-    ``limit_s`` bounds all trials together.
+    ``config`` is the config of autotuned launches, the first one by default; ``limit_s`` bounds all trials together.
+    A candidate whose outputs differ in bits from one run to the next, as with atomics on a GPU, gets a note.
     """
 
     specification: Specification
@@ -67,15 +78,13 @@ class Examiner:
     file: str
     device: str = "cpu"
     device_name: str = "cpu"
-    variant: int = 0
+    config: int = 0
     limit_s: float = 120.0
+    notes: dict[str, None] = field(default_factory=dict)
     _filled: dict[int, tuple[str, ...]] = field(default_factory=dict)
 
     def questions(self, seed: int) -> Iterator[Question]:
-        """Yield the trials: each case as specified, then the cheapest ones with every distribution and input.
-
-        The seconds of the first trials decide which cases are cheap; the caller answers each before the next.
-        """
+        """Yield the trials: each case as specified, then the smallest with every distribution, input and config."""
         for number, case in enumerate(self.specification.cases):
             if number in self.programs and not (case.is_timed and self.device == "cpu"):
                 yield Question(case, number, AS_SPECIFIED, seed + number, patterns=2)
@@ -85,6 +94,9 @@ class Examiner:
                 yield Question(case, number, distribution, seed + 1000 * (rank + 1) + place)
             if self._runs_in_ring(number):
                 yield Question(case, number, IN_RING, seed + 9000 + rank)
+            if rank == 0 and self.config == 0:
+                for config in range(1, min(config_count(self.programs[number]), _CONFIGS_AT_MOST)):
+                    yield Question(case, number, AS_SPECIFIED, seed + 7000 + config, config=config)
             if rank == 0:
                 drawn = self.specification.draw(case, seed)
                 for place, name in enumerate(name for name, value in drawn.items() if isinstance(value, torch.Tensor)):
@@ -101,13 +113,15 @@ class Examiner:
             outcome, decision, reason = "right", None, None
         elif isinstance(problem, str):
             outcome, decision, reason = "not asked", None, None
+            if question.distribution != IN_RING:
+                self.notes[f"not asked, since {problem}: {_words(question)}"] = None
         else:
             decision, reason = problem
             outcome = decision.value
         trial = Trial(
             question.case.sizes,
             question.case.is_hidden,
-            question.distribution,
+            question.distribution_words,
             question.seed,
             outcome,
             question.varied,
@@ -159,6 +173,8 @@ class Examiner:
         runs = []
         for poison in POISONS[: question.patterns]:
             outputs, problem = self._run(question, inputs, poison)
+            if problem is not None and question.config is not None and problem[1].rule == "launch_fails":
+                return "this config does not run here"
             if problem is not None:
                 return problem
             runs.append(outputs)
@@ -176,7 +192,7 @@ class Examiner:
                 if self._is_excused(question, output, native[name], expected[name]):
                     return "the reference itself leaves its bounds on such inputs"
                 return Decision.WRONG, self._value_reason(question, name, check, number)
-        return self._left_over_problem(question, names, runs) if self.device == "cpu" else None
+        return self._left_over_problem(question, names, runs)
 
     def _runs_in_ring(self, number: int) -> bool:
         """Whether all that a program computes is computed by kernels on the CPU."""
@@ -220,7 +236,9 @@ class Examiner:
     ) -> tuple[Decision, Reason] | None:
         """Return the reason against outputs that follow from what memory held before the run."""
         for name, first, last in zip(names, runs[0], runs[-1], strict=True):
-            if not same_bits(first, last):
+            if not same_bits(first, last) and self.device != "cpu":
+                self.notes[f"{name} has other bits when the candidate runs again"] = None
+            elif not same_bits(first, last):
                 detail = f"{name} depends on what its memory held before: two runs on the same inputs differ in bits."
                 return Decision.WRONG, Reason("memory_left_over", detail, self.file, trial=_words(question))
         return None
@@ -247,7 +265,8 @@ class Examiner:
         given = copies_of(inputs, self.device)
         for name in self._filled_outputs(question, inputs):
             fill_output(given[name], poison)
-        replay = Replay(self.programs[question.number], self.kernels, self.launch, poison, self.device, self.variant)
+        config = self.config if question.config is None else question.config
+        replay = Replay(self.programs[question.number], self.kernels, self.launch, poison, self.device, config)
         try:
             made = replay.run(given)
         except (UnsafeLaunch, FailedLaunch, ReplayRefused) as exc:
@@ -288,7 +307,7 @@ class Examiner:
         return None
 
     def _native(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what the reference computes in the precision of the inputs."""
+        """Return the values of the reference in the precision of the inputs."""
         try:
             return self.specification.expected(copies_of(inputs))
         except UsageError:
@@ -368,7 +387,7 @@ def _name_of(dtype: torch.dtype) -> str:
 
 
 def _words(question: Question) -> str:
-    trial = Trial(question.case.sizes, False, question.distribution, question.seed, "", question.varied)
+    trial = Trial(question.case.sizes, False, question.distribution_words, question.seed, "", question.varied)
     return trial.words
 
 
@@ -390,8 +409,9 @@ def examine(examiner: Examiner, seed: int) -> Verdict:
             decision = decision if reasons else Decision.REFUSED
             reasons.append(Reason("time_limit", detail, examiner.file))
             break
-    unasked = [trial.words for trial in trials if trial.outcome == "not asked" and trial.distribution != IN_RING]
-    notes = (
-        () if not unasked else (f"not asked, since the reference leaves its own bounds there: {'; '.join(unasked)}",)
-    )
-    return Verdict(decision, tuple(reasons), tuple(trials), notes=notes)
+    return Verdict(decision, tuple(reasons), tuple(trials), notes=tuple(examiner.notes))
+
+
+def config_count(program: CandidateProgram) -> int:
+    """Return the largest number of configs among the launches of a program."""
+    return max((len(step.variants) for step in program.steps), default=1)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab._triton.drivers import descriptor
 from kernellab._triton.loading import LoadedClosure, load
-from kernellab.errors import CannotRun, KernellabError, OutOfBounds
+from kernellab.errors import KernellabError, OutOfBounds
 from kernellab.judge.cpu_launcher import FailedLaunch, UnsafeLaunch
 from kernellab.judge.program import LaunchVariant
 from kernellab.judge.replay import DescriptorArgument
@@ -34,7 +34,7 @@ class GpuLauncher:
             UnsafeLaunch: it wrote outside of its arguments, or faulted.
             FailedLaunch: it does not compile, or cannot run on this GPU.
         """
-        launch = self.prepared(closure, variant, arguments)
+        launch = self.launch_of(closure, variant, arguments)
         if not self.is_checked:
             launch()
             return
@@ -49,7 +49,7 @@ class GpuLauncher:
         except KernellabError as exc:
             raise FailedLaunch(exc.message, None if exc.place is None else exc.place.line) from exc
 
-    def prepared(self, closure: Closure, variant: LaunchVariant, arguments: Mapping[str, Any]) -> Callable[[], Any]:
+    def launch_of(self, closure: Closure, variant: LaunchVariant, arguments: Mapping[str, Any]) -> Callable[[], Any]:
         """Return the launch as a function, with descriptors made and constexprs loaded."""
         loaded, bound = self._kernel(closure)
         constants = loaded.arguments(variant.constants)
@@ -57,14 +57,6 @@ class GpuLauncher:
         options = {name: value for name, value in variant.options if value is not None}
         on_grid = bound[variant.grid]
         return lambda: on_grid(**named, **constants, **options)
-
-    def fits(self, closure: Closure, variant: LaunchVariant, arguments: Mapping[str, Any]) -> bool:
-        """Whether a launch succeeds: its config fits this GPU."""
-        try:
-            self.prepared(closure, variant, arguments)()
-        except (CannotRun, KernellabError):
-            return False
-        return True
 
     def _kernel(self, closure: Closure) -> tuple[LoadedClosure, Any]:
         key = closure.compile_digest

@@ -11,7 +11,7 @@ import json
 import platform
 import secrets
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from importlib import metadata
@@ -29,7 +29,7 @@ from kernellab.judge.operations import operation_problem
 from kernellab.judge.program import CandidateProgram, program_of_json
 from kernellab.judge.sandbox import SandboxResult, run_confined
 from kernellab.judge.specification import Case, Specification, read_specification
-from kernellab.judge.verdict import Decision, Reason, Verdict, signature_of
+from kernellab.judge.verdict import Decision, Reason, Verdict
 from kernellab.source import Closure, closure_of_json
 from kernellab.source.validation import MalformedData, parse_json, reading, require_type
 
@@ -45,7 +45,7 @@ _MOST_FILE_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """What came out of a candidate's process: its kernels, and a program for each case; or reasons to refuse it."""
+    """The kernels of a candidate and a program for each case, or the reasons to refuse it."""
 
     kernels: tuple[Closure, ...] = ()
     programs: Mapping[int, CandidateProgram] = ()  # type: ignore[assignment]
@@ -59,7 +59,6 @@ def judge(
     *,
     sizes: Sequence[Mapping[str, Any]] | None = None,
     time: bool = True,
-    key: bytes | None = None,
     nonce: str = "",
     timeout_s: float = 30.0,
     seed: int | None = None,
@@ -67,9 +66,10 @@ def judge(
 ) -> Verdict:
     """Judge a candidate's file by a specification's.
 
-    ``sizes`` are used in place of those of the specification. With a GPU and ``time``, an accepted candidate is timed.
-    ``timeout_s`` bounds the candidate's own process, and each launch. ``seed`` repeats the inputs of another verdict;
-    by default they are drawn anew. With a ``key``, the verdict is signed; ``nonce`` is a text of the caller's in it.
+    ``sizes`` are used in place of those of the specification. With a GPU and ``time``, an accepted candidate is timed,
+    in ``lab`` or in a lab that is opened for it. ``timeout_s`` bounds the candidate's own process, and each launch.
+    ``seed`` repeats the inputs of another verdict; by default they are drawn anew. ``nonce`` is a text of the caller's
+    in the verdict. The caller signs it: no key comes here.
 
     Raises:
         UsageError: a file is missing, or the specification is wrong.
@@ -88,12 +88,12 @@ def judge(
     try:
         launcher.start()
         submission = submission_of(specification, file.name, content, timeout_s)
-        verdict = _verdict_of(specification, submission, file, seed, launcher)
+        verdict = _verdict_of(specification, submission, file, seed, launcher, has_gpu=has_gpu)
         if has_gpu and verdict.is_accepted:
             verdict = _verdict_on_gpu(verdict, specification, submission, file, seed, lab)
     finally:
         launcher.close()
-    verdict = replace(
+    return replace(
         verdict,
         name=file.name,
         specification=specification.digest,
@@ -103,7 +103,6 @@ def judge(
         seed=seed,
         seconds=round(perf_counter() - began, 3),
     )
-    return verdict if key is None else replace(verdict, signature=signature_of(verdict, key))
 
 
 def _verdict_on_gpu(
@@ -121,10 +120,24 @@ def _verdict_on_gpu(
 
 
 def _verdict_of(
-    specification: Specification, submission: Submission, file: Path, seed: int, launcher: CpuLauncher
+    specification: Specification,
+    submission: Submission,
+    file: Path,
+    seed: int,
+    launcher: CpuLauncher,
+    *,
+    has_gpu: bool,
 ) -> Verdict:
+    """Return the verdict after trials on the CPU; a GPU is to judge kernels in Gluon, which the CPU does not run."""
     if submission.reasons:
         return Verdict(Decision.REFUSED, submission.reasons, (), isolation=submission.isolation)
+    in_gluon = [closure.name for closure in submission.kernels if closure.functions[0].kind == "gluon"]
+    if in_gluon and not has_gpu:
+        detail = f"{in_gluon[0]} is a kernel in Gluon, which is judged on a GPU alone."
+        return Verdict(Decision.REFUSED, (Reason("needs_gpu", detail, file.name),), (), isolation=submission.isolation)
+    if in_gluon:
+        notes = (f"{in_gluon[0]} is in Gluon: its accesses were not checked on the CPU", *_notes(specification))
+        return Verdict(Decision.ACCEPTED, (), (), isolation=submission.isolation, notes=notes)
     examiner = Examiner(specification, submission.programs, submission.kernels, launcher, file.name)
     examiner.limit_s = _LIMITS * launcher.timeout_s
     verdict = examine(examiner, seed)
@@ -162,12 +175,13 @@ def _submission_of_file(specification: Specification, file: Path, timeout_s: flo
         "target": _TARGET,
         "cases": [{"inputs": inputs, "outputs": list(specification.outputs)} for inputs in described],
     }
+    tensors = [{spec["name"] for spec in inputs if spec["kind"] == "tensor"} for inputs in described]
     result = run_confined(_PROCESS, json.dumps(request).encode(), [file], timeout_s=timeout_s)
     if result.data is None:
         return Submission(reasons=(_process_reason(result, file),), isolation=result.isolation)
     try:
         with reading("its answer"):
-            submission = _read(result.data, specification, file)
+            submission = _read(result.data, specification, tensors, file)
     except MalformedData as exc:
         reason = Reason("malformed", f"What its process handed over is not a program: {exc}.", file.name)
         submission = Submission(reasons=(reason,))
@@ -198,8 +212,8 @@ def _described_inputs(inputs: Mapping[str, Any]) -> list[dict[str, Any]]:
     return described
 
 
-def _read(data: bytes, specification: Specification, file: Path) -> Submission:
-    """Read what a candidate's process sent; refuse what a judge does not run."""
+def _read(data: bytes, specification: Specification, tensors: Sequence[Container[str]], file: Path) -> Submission:
+    """Read the answer of a candidate's process; ``tensors`` names the inputs that are tensors, for each case."""
     answer = parse_json(data.decode("utf-8", "strict"), limit_bytes=len(data) + 1)
     if not isinstance(answer, dict):
         raise MalformedData("it is not an object")
@@ -224,7 +238,7 @@ def _read(data: bytes, specification: Specification, file: Path) -> Submission:
             continue
         reasons += asked
         reasons += _constant_reasons(program, kernels, file)
-        reasons += _input_reasons(program, specification, file, case)
+        reasons += _input_reasons(program, tensors[number], file)
         programs[number] = program
     launches = any(step.kernel is not None for program in programs.values() for step in program.steps)
     if not reasons and specification.allow == "triton" and not launches:
@@ -284,8 +298,7 @@ def _operation_reasons(program: CandidateProgram, specification: Specification, 
     return reasons
 
 
-def _input_reasons(program: CandidateProgram, specification: Specification, file: Path, case: Case) -> list[Reason]:
-    tensors = {name for name, value in specification.draw(case, 0).items() if isinstance(value, torch.Tensor)}
+def _input_reasons(program: CandidateProgram, tensors: Container[str], file: Path) -> list[Reason]:
     unknown = [name for name, _ in program.inputs if name not in tensors]
     return [
         Reason("unknown_input", f"Its program takes {name!r}, which is not an input.", file.name) for name in unknown

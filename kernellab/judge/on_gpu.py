@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from kernellab.checking.comparison import ExpectedValue, compare_output
+from kernellab.checking.reference import select_arguments
 from kernellab.errors import KernellabError, UsageError, first_line
-from kernellab.judge.correctness import Examiner, examine
+from kernellab.judge.correctness import Examiner, config_count, examine
 from kernellab.judge.cpu_launcher import FailedLaunch
 from kernellab.judge.distributions import is_floating
 from kernellab.judge.gpu_launcher import GpuLauncher
 from kernellab.judge.program import CandidateProgram
 from kernellab.judge.replay import Replay, copies_of, fill_bytes, same_bits
-from kernellab.judge.specification import Case, Specification, accepted_arguments
+from kernellab.judge.specification import Case, Specification
 from kernellab.judge.verdict import Decision, Reason, Timing, Verdict
 from kernellab.source import Closure
 from kernellab.target import device_name
@@ -107,10 +108,18 @@ def with_gpu_trials(
     verdict = replace(verdict, trials=(*verdict.trials, *there.trials), notes=(*verdict.notes, *there.notes))
     if there.reasons:
         return replace(verdict, decision=there.decision, reasons=there.reasons)
+    right: dict[int, bool] = {0: True}
+
+    def is_right(config: int) -> bool:
+        if config not in right:
+            checked = replace(examiner, launch=GpuLauncher(lab), config=config)
+            right[config] = examine(checked, seed + 7).is_accepted
+        return right[config]
+
     launcher.is_checked = False
     timings, reasons, notes = [], [], []
     for number, case in timed_cases(specification):
-        clock = _CaseClock(specification, case, programs[number], kernels, launcher, file, seed, lab)
+        clock = _CaseClock(specification, case, programs[number], kernels, launcher, file, seed, lab, is_right)
         try:
             timing, reason = clock.timing()
         except FailedLaunch as exc:
@@ -172,7 +181,7 @@ def _with_speed_demand(verdict: Verdict, specification: Specification, file: str
 
 @dataclass(slots=True)
 class _CaseClock:
-    """Times one case of a candidate, and the baseline in turns with it."""
+    """Times one case of a candidate, and the baseline in turns with it; ``is_right`` tries a config on all trials."""
 
     specification: Specification
     case: Case
@@ -182,6 +191,7 @@ class _CaseClock:
     file: str
     seed: int
     lab: Lab
+    is_right: Callable[[int], bool]
     notes: list[str] = field(default_factory=list)
 
     def timing(self) -> tuple[Timing, Reason | None]:
@@ -192,8 +202,8 @@ class _CaseClock:
         """
         watch = gpu_stopwatch()
         contents = [self._contents(number) for number in range(_CONTENTS)]
-        variant = self._fastest_variant(watch, contents)
-        candidate = self._timed(contents, variant)
+        config = self._fastest_config(watch, contents)
+        candidate = self._timed(contents, config)
         turns = [candidate.turn()]
         baseline = self._baseline(contents)
         if baseline is not None:
@@ -204,50 +214,48 @@ class _CaseClock:
         self._note_clocks(before.clock_mhz, device_state().clock_mhz)
         if watch.late:
             self.notes.append(f"{self.case.words}: {watch.late} samples include waiting for the host")
-        return self._result(samples), self._reason(candidate, samples[0])
+        timing = self._result(samples)
+        return timing, self._reason(candidate, timing)
 
     def _contents(self, number: int) -> dict[str, Any]:
         return copies_of(self.specification.draw(self.case, self.seed + 31 * number + 11), "cuda")
 
-    def _replay(self, variant: int, poison: int | None) -> Callable[[Mapping[str, Any]], list[torch.Tensor]]:
+    def _replay(self, config: int, poison: int | None) -> Callable[[Mapping[str, Any]], list[torch.Tensor]]:
         def run(given: Mapping[str, Any]) -> list[torch.Tensor]:
-            return Replay(self.program, self.kernels, self.launcher, poison, "cuda", variant).run(given)
+            return Replay(self.program, self.kernels, self.launcher, poison, "cuda", config).run(given)
 
         return run
 
-    def _timed(self, contents: Sequence[Mapping[str, Any]], variant: int) -> TimedProgram:
+    def _timed(self, contents: Sequence[Mapping[str, Any]], config: int) -> TimedProgram:
         """Return the candidate for the stopwatch; what it must return is what it returned when it was checked."""
-        checked = self._replay(variant, 0xFF)
+        checked = self._replay(config, 0xFF)
         expected = [[output.clone() for output in checked(copies_of(given, "cuda"))] for given in contents]
         tolerances = [[_tolerance(output) for output in outputs] for outputs in expected]
         values = self.program.values
         made = {index for step in self.program.steps for index in step.results if index >= 0}
         shapes = [(math.prod(values[i].shape) * getattr(torch, values[i].dtype).itemsize,) for i in sorted(made)]
-        return TimedProgram(self._replay(variant, None), contents, expected, tolerances, shapes)
+        return TimedProgram(self._replay(config, None), contents, expected, tolerances, shapes)
 
-    def _fastest_variant(self, watch: Stopwatch, contents: Sequence[Mapping[str, Any]]) -> int:
-        """Return the config of autotuned launches that is fastest here, among those that give the same outputs."""
-        count = max((len(step.variants) for step in self.program.steps), default=1)
-        if count <= 1:
-            return 0
+    def _fastest_config(self, watch: Stopwatch, contents: Sequence[Mapping[str, Any]]) -> int:
+        """Return the fastest config of autotuned launches here that passes all trials.
+
+        Raises:
+            FailedLaunch: none runs.
+        """
         times: dict[int, float] = {}
-        first: list[torch.Tensor] | None = None
-        for variant in range(count):
-            try:
-                outputs = [o.clone() for o in self._replay(variant, 0xFF)(copies_of(contents[0], "cuda"))]
-                first = first or outputs
-                if not _agree(first, outputs):
-                    self.notes.append(f"config {variant} gives other outputs and was left out")
-                    continue
-                given = copies_of(contents[0], "cuda")
-                run = self._replay(variant, None)
+        for config in range(count := config_count(self.program)):
+            given, run = copies_of(contents[0], "cuda"), self._replay(config, None)
+            if count == 1:
+                return 0
+            with suppress(FailedLaunch, RuntimeError, KernellabError):  # a config that does not fit this GPU
+                run(given)
                 turn = Turn(lambda run=run, given=given: run(given))  # type: ignore[misc]
-                times[variant] = min(watch.turns([turn], _FIRST_ROUNDS)[0])
-            except (KernellabError, RuntimeError):
-                continue
-        if not times:
-            raise FailedLaunch("No config of its autotuned kernels runs on this GPU.")
-        return min(times, key=times.__getitem__)
+                times[config] = min(watch.turns([turn], _FIRST_ROUNDS)[0])
+        for config in sorted(times, key=times.__getitem__):
+            if self.is_right(config):
+                return config
+            self.notes.append(f"config {config} fails a trial and was left out")
+        raise FailedLaunch("No config of its autotuned kernels runs on this GPU.")
 
     def _baseline(self, contents: Sequence[Mapping[str, Any]]) -> TimedProgram | None:
         function = self.specification.baseline
@@ -255,14 +263,8 @@ class _CaseClock:
             return None
 
         def run(given: Mapping[str, Any]) -> list[torch.Tensor]:
-            result = function(**accepted_arguments(function, given))
-            values = (
-                result.values()
-                if isinstance(result, Mapping)
-                else result
-                if isinstance(result, tuple | list)
-                else (result,)
-            )
+            result = function(**select_arguments(function, given))
+            values = self.specification.outputs_by_name(result).values()
             return [value for value in values if isinstance(value, torch.Tensor)]
 
         try:
@@ -290,14 +292,12 @@ class _CaseClock:
             samples=len(samples[0]),
         )
 
-    def _reason(self, candidate: TimedProgram, samples: Sequence[float]) -> Reason | None:
+    def _reason(self, candidate: TimedProgram, timing: Timing) -> Reason | None:
         if candidate.has_wrong():
             detail = "An output of a timed run differs from what the same inputs gave before."
             return Reason("timed_outputs", detail, self.file, trial=self.case.words)
-        roof = self._roofline_us()
-        time_us = interval(samples, confidence=_CONFIDENCE).high * 1e3
-        if time_us < _BEYOND_ROOF * roof:
-            detail = f"It takes {time_us:.2f} us, and reading and writing what it must takes {roof:.2f} us."
+        if timing.high_us < _BEYOND_ROOF * timing.roofline_us:
+            detail = f"It takes {timing.high_us:.2f} us; to read its inputs once takes {timing.roofline_us:.2f} us."
             return Reason("faster_than_memory", detail, self.file, trial=self.case.words)
         return None
 
@@ -358,7 +358,3 @@ def _tolerance(output: torch.Tensor) -> torch.Tensor:
     largest = output.double().abs().nan_to_num(0, 0, 0)
     top = largest.max() if output.numel() else torch.zeros((), device=output.device, dtype=torch.float64)
     return largest * 8 * torch.finfo(output.dtype).eps + top * 4 * torch.finfo(output.dtype).eps
-
-
-def _agree(first: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> bool:
-    return all(compare_output("", "", got, ExpectedValue(want)).equal for got, want in zip(other, first, strict=True))

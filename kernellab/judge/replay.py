@@ -52,7 +52,7 @@ Launcher = Callable[[Closure, LaunchVariant, Mapping[str, Any]], None]
 class Replay:
     """One run of a program. ``device`` is where its memory lies, ``poison`` the byte that it is filled with, or None.
 
-    ``variant`` is the config that autotuned launches take, ``most_bytes`` how much memory one step may make.
+    ``config`` is the config that autotuned launches take, ``most_bytes`` how much memory one step may make.
     """
 
     program: CandidateProgram
@@ -60,7 +60,7 @@ class Replay:
     launch: Launcher
     poison: int | None = POISONS[0]
     device: str = "cpu"
-    variant: int = 0
+    config: int = 0
     most_bytes: int = 4 << 30
     _tensors: dict[int, torch.Tensor] = field(default_factory=dict)
 
@@ -94,7 +94,7 @@ class Replay:
 
     def _launch(self, step: ProgramStep) -> None:
         assert step.kernel is not None
-        variant = step.variants[min(self.variant, len(step.variants) - 1)]
+        variant = step.variants[min(self.config, len(step.variants) - 1)]
         if 0 not in variant.grid:
             arguments = {name: self._live(value) for name, value in step.kwargs}
             self.launch(self.kernels[step.kernel], variant, arguments)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from kernellab.checking.reference import keyword_names, required_names, takes_any_name
+from kernellab.checking.reference import keyword_names, required_names, select_arguments, takes_any_name
 from kernellab.errors import UsageError, first_line, plural, value_text
 
 ALLOWED = ("triton", "torch")
@@ -93,14 +92,14 @@ class Specification:
         return dict(drawn)
 
     def expected(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what the reference computes from inputs, by the names of the outputs; arguments may be changed.
+        """Return the reference's values for inputs, by the names of the outputs; arguments may be changed.
 
         Raises:
             UsageError: the reference raises, or its values are not those of the outputs.
         """
-        return self.named(self.reference(**accepted_arguments(self.reference, inputs)))
+        return self.outputs_by_name(self.reference(**select_arguments(self.reference, inputs)))
 
-    def named(self, result: Any) -> dict[str, Any]:
+    def outputs_by_name(self, result: Any) -> dict[str, Any]:
         """Return values of the reference by the names of the outputs: those of ``outputs``, else as ``solve`` has them.
 
         Raises:
@@ -120,14 +119,6 @@ class Specification:
             count = plural(len(values), "value")
             raise UsageError(f"reference() of {self.path.name} returns {count}; outputs names {len(self.outputs)}.")
         return dict(zip(self.outputs, values.values(), strict=True))
-
-
-def accepted_arguments(function: Callable[..., Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the inputs that a function takes by name."""
-    if takes_any_name(function):
-        return dict(inputs)
-    parameters = inspect.signature(function).parameters
-    return {name: value for name, value in inputs.items() if name in parameters}
 
 
 def read_specification(path: str | Path, sizes: Sequence[Mapping[str, Any]] | None = None) -> Specification:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import kernellab
 from kernellab.errors import UsageError
-from kernellab.judge.judging import judge
 from kernellab.judge.verdict import Verdict, is_signed
 from tests.judge.files import ADDER, ADDITION, HEAD, SOFTMAX, write
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 
 def judged(folder: Path, candidate: str, specification: str = ADDITION, **options: object) -> Verdict:
-    return judge(*write(folder, specification, candidate), time=False, seed=1, **options)
+    return kernellab.judge(*write(folder, specification, candidate), time=False, seed=1, **options)
 
 
 def test_a_right_candidate_is_accepted_after_trials_on_shown_and_hidden_sizes_and_other_contents(tmp_path):
@@ -263,3 +263,52 @@ def test_outputs_of_a_dict_are_compared_by_name(tmp_path):
     return {"b": more, "a": out}
 """
     assert judged(tmp_path, ADDER.replace("    return out\n", second), specification).is_accepted
+
+
+TUNED = ADDER.replace(
+    "@triton.jit\n",
+    '@triton.autotune([triton.Config({"BLOCK": 256, "EXTRA": 0}), triton.Config({"BLOCK": 128, "EXTRA": 1})], ["n"])\n'
+    "@triton.jit\n",
+).replace("BLOCK: tl.constexpr)", "BLOCK: tl.constexpr, EXTRA: tl.constexpr)")
+TUNED = TUNED.replace("(triton.cdiv(x.numel(), 256),)", 'lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)')
+TUNED = TUNED.replace(", BLOCK=256)", ")")
+
+
+def test_every_config_of_an_autotuned_kernel_is_tried(tmp_path):
+    verdict = judged(tmp_path, TUNED)
+    assert verdict.is_accepted, verdict.reasons
+    assert "as specified, config 1" in {trial.distribution for trial in verdict.trials}
+
+
+def test_a_config_that_computes_something_else_is_wrong(tmp_path):
+    verdict = judged(tmp_path, TUNED.replace("tl.store(out + offsets, ", "tl.store(out + offsets, EXTRA + "))
+    assert verdict.verdict == "wrong"
+    assert "config 1" in verdict.reasons[0].trial
+
+
+GLUON = """
+import torch
+import triton
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
+
+@gluon.jit
+def add(x, y, out, n, BLOCK: gl.constexpr):
+    layout: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
+    offsets = gl.program_id(0) * BLOCK + gl.arange(0, BLOCK, layout=layout)
+    mask = offsets < n
+    gl.store(out + offsets, gl.load(x + offsets, mask=mask) + gl.load(y + offsets, mask=mask), mask=mask)
+
+
+def solve(x, y):
+    out = torch.empty_like(x)
+    add[(triton.cdiv(x.numel(), 256),)](x, y, out, x.numel(), BLOCK=256, num_warps=4)
+    return out
+"""
+
+
+def test_a_kernel_in_gluon_is_judged_on_a_gpu_alone(tmp_path):
+    verdict = judged(tmp_path, GLUON)
+    assert verdict.verdict == "refused"
+    assert verdict.reasons[0].rule == "needs_gpu"
