@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from kernellab.errors import UsageError, first_line, value_text
+from kernellab.errors import UsageError, first_line, plural, value_text
 from kernellab.judge.correctness import Examiner, examine
 from kernellab.judge.cpu_launcher import CpuLauncher
 from kernellab.judge.kernel_text import clean_closure, parameter_names_of, problem_of_constant, problems_of_closure
@@ -218,16 +218,17 @@ def _read(data: bytes, specification: Specification, tensors: Sequence[Container
     if not isinstance(answer, dict):
         raise MalformedData("it is not an object")
     if "error" in answer:
-        return Submission(reasons=(_error_reason(answer["error"], file, "It"),))
+        return Submission(reasons=(_import_reason(answer["error"], file),))
     kernels = tuple(closure_of_json(kernel) for kernel in answer.get("kernels", ()))
     reasons = list(_text_reasons(kernels, file))
     cases = answer.get("cases")
     if not isinstance(cases, list) or len(cases) != len(specification.cases):
         raise MalformedData("it lacks programs for some sizes")
     programs: dict[int, CandidateProgram] = {}
+    failed: dict[tuple[str, str, int | None], list[Case]] = {}
     for number, (case, own) in enumerate(zip(specification.cases, cases, strict=True)):
         if "error" in own:
-            reasons.append(_error_reason(own["error"], file, "solve", case))
+            failed.setdefault(_error_of(own["error"]), []).append(case)
             continue
         first, second = own["programs"]
         program = program_of_json(first, len(kernels))
@@ -240,6 +241,7 @@ def _read(data: bytes, specification: Specification, tensors: Sequence[Container
         reasons += _constant_reasons(program, kernels, file)
         reasons += _input_reasons(program, tensors[number], file)
         programs[number] = program
+    reasons += [_solve_reason(error, of_cases, file) for error, of_cases in failed.items()]
     launches = any(step.kernel is not None for program in programs.values() for step in program.steps)
     if not reasons and specification.allow == "triton" and not launches:
         reasons.append(Reason("no_kernel", "solve launches no kernel.", file.name))
@@ -327,15 +329,25 @@ def _data_reason(one: CandidateProgram, other: CandidateProgram, file: Path, cas
     return Reason("constant_from_data", detail, file.name, line)
 
 
-def _error_reason(error: Any, file: Path, what: str, case: Case | None = None) -> Reason:
+def _error_of(error: Any) -> tuple[str, str, int | None]:
+    """Return type, message and line of an exception in the candidate's process."""
     if not isinstance(error, dict):
         raise MalformedData("its error is not an object")
-    message, line = str(error.get("message", ""))[:1000], error.get("line")
+    kind, message, line = str(error.get("type", ""))[:100], str(error.get("message", ""))[:1000], error.get("line")
     require_type(line, int | None, "the line of its error")
-    when = "" if case is None else f" for {case.words}"
-    rule = "host_code" if case is not None else "import_fails"
-    verb = "fails" if what == "solve" else "cannot be imported"
-    return Reason(rule, f"{what} {verb}{when}: {first_line(message) if message else 'no message'}", file.name, line)
+    return kind, first_line(message) if message else "no message", line
+
+
+def _import_reason(error: Any, file: Path) -> Reason:
+    kind, message, line = _error_of(error)
+    is_own = kind == UsageError.__name__  # the process's own: there is no solve
+    return Reason("import_fails", message if is_own else f"It cannot be imported: {message}", file.name, line)
+
+
+def _solve_reason(error: tuple[str, str, int | None], cases: Sequence[Case], file: Path) -> Reason:
+    _, message, line = error
+    more = f" and {plural(len(cases) - 1, 'more size')}" if len(cases) > 1 else ""
+    return Reason("host_code", f"solve fails for {cases[0].words}{more}: {message}", file.name, line)
 
 
 def environment() -> tuple[tuple[str, str], ...]:

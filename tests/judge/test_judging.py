@@ -167,7 +167,13 @@ def test_a_kernel_that_launches_another_is_not_run(tmp_path):
 def test_a_candidate_with_no_solve_is_refused(tmp_path):
     verdict = judged(tmp_path, "x = 1\n")
     assert verdict.verdict == "refused"
-    assert "solve" in verdict.reasons[0].detail
+    assert verdict.reasons[0].detail.startswith("The candidate defines no function solve")
+
+
+def test_an_error_of_solve_is_one_reason_for_all_sizes(tmp_path):
+    (reason,) = judged(tmp_path, ADDER.replace("    return out\n", "    return out.numpy()\n")).reasons
+    assert reason.rule == "host_code"
+    assert "n=1024 and 3 more sizes" in reason.detail
 
 
 def test_the_same_seed_asks_the_same_and_the_signature_holds(tmp_path):
