@@ -89,7 +89,7 @@ class Equivalence(Drawable):
 
 @dataclass(frozen=True, slots=True)
 class AlgebraOutcome:
-    """What one side leaves in memory, as bit patterns, and which arguments it writes."""
+    """The memory after one side's run, as bit patterns, and the arguments that it writes."""
 
     name: str
     memory: Mapping[str, Any]

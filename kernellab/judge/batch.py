@@ -90,7 +90,7 @@ def answer_remotely(message: bytes) -> bytes:
 
 
 class Lanes(Protocol):
-    """Where judges run: takes calls, and returns a future of each verdict."""
+    """An executor of judges: takes calls, and returns a future of each verdict."""
 
     @property
     def width(self) -> int:

@@ -102,12 +102,12 @@ def _answer(file: str, cases: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _case_answer(solve: Callable[..., Any], case: Mapping[str, Any], kernels: _Kernels, file: str) -> dict[str, Any]:
     try:
-        return {"programs": [_recorded(solve, case, kernels, fill) for fill in (0, 1)]}
+        return {"programs": [_encoded_solve(solve, case, kernels, fill) for fill in (0, 1)]}
     except BaseException as exc:  # noqa: BLE001 - as above; a candidate may raise SystemExit
         return {"error": _error_data(exc, file)}
 
 
-def _recorded(solve: Callable[..., Any], case: Mapping[str, Any], kernels: _Kernels, fill: int) -> dict[str, Any]:
+def _encoded_solve(solve: Callable[..., Any], case: Mapping[str, Any], kernels: _Kernels, fill: int) -> dict[str, Any]:
     inputs = {spec["name"]: input_of(spec, fill) for spec in case["inputs"]}
     recorded = record_program(solve, inputs, tuple(case["outputs"]))
     encoded = encoded_program(recorded.tape, recorded.inputs, kernels.number, recorded.others)

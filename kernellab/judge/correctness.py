@@ -13,7 +13,7 @@ from kernellab.checking.comparison import Check, ExpectedValue, compare_output, 
 from kernellab.checking.reference import bounded_values
 from kernellab.errors import KernellabError, UsageError, first_line
 from kernellab.judge.cpu_launcher import CpuLauncher, FailedLaunch, UnsafeLaunch
-from kernellab.judge.distributions import AS_SPECIFIED, CHANGES, IN_RING, NONFINITE, is_floating, redrawn
+from kernellab.judge.distributions import AS_SPECIFIED, CHANGES, IN_RING, NONFINITE, is_floating, redraw
 from kernellab.judge.in_ring import expected_in_ring
 from kernellab.judge.operations import operation_problem
 from kernellab.judge.program import CandidateProgram
@@ -158,12 +158,12 @@ class Examiner:
     def _inputs(self, question: Question) -> dict[str, Any]:
         drawn = self.specification.draw(question.case, question.seed)
         if question.varied is None:
-            return redrawn(drawn, question.distribution, question.seed)
+            return redraw(drawn, question.distribution, question.seed)
         base = self.specification.draw(question.case, question.seed + 1)
         name = question.varied
         if question.distribution == AS_SPECIFIED:
             return {**base, name: drawn[name]}
-        return redrawn(base, question.distribution, question.seed, only=name)
+        return redraw(base, question.distribution, question.seed, only=name)
 
     def _problem(self, question: Question, inputs: Mapping[str, Any]) -> str | tuple[Decision, Reason] | None:
         """Return the reason against the candidate; a text where the inputs are not fit to ask, None where it is right.

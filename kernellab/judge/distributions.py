@@ -83,7 +83,7 @@ CHANGES: dict[str, Change] = {
 NONFINITE = "with inf and nan"
 
 
-def redrawn(inputs: Mapping[str, Any], distribution: str, seed: int, only: str | None = None) -> dict[str, Any]:
+def redraw(inputs: Mapping[str, Any], distribution: str, seed: int, only: str | None = None) -> dict[str, Any]:
     """Return inputs with the contents of floating-point tensors drawn from a distribution; with ``only``, of one.
 
     A tensor without negative values stays so, as a variance does. Layout and dtype stay. Other tensors and values are
@@ -93,7 +93,7 @@ def redrawn(inputs: Mapping[str, Any], distribution: str, seed: int, only: str |
         return dict(inputs)
     generator = torch.Generator().manual_seed(seed)
     return {
-        name: _redrawn(value, CHANGES[distribution], generator)
+        name: _redraw(value, CHANGES[distribution], generator)
         if is_floating(value) and (only is None or name == only)
         else value
         for name, value in inputs.items()
@@ -107,7 +107,7 @@ def is_floating(value: Any) -> bool:
     return all(step or size == 1 for size, step in zip(value.shape, value.stride(), strict=True))
 
 
-def _redrawn(tensor: torch.Tensor, change: Change, generator: torch.Generator) -> torch.Tensor:
+def _redraw(tensor: torch.Tensor, change: Change, generator: torch.Generator) -> torch.Tensor:
     wide = tensor.to(torch.float64)
     drawn = change(wide, generator)
     if tensor.numel() > 1 and float(wide.nan_to_num().min()) >= 0.0:

@@ -33,7 +33,7 @@ _OPERATIONS = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.IfExp, ast.Tuple, ast.Lis
 
 @dataclass(frozen=True, slots=True)
 class SyntaxProblem:
-    """What a judge does not run, and its line in the text, from 1."""
+    """A problem of a text: rule, sentence, and the line in the text, from 1."""
 
     rule: Rule
     detail: str

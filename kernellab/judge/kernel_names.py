@@ -32,7 +32,7 @@ _KIND_WORDS = {"python": "a Python function", "lambda": "a lambda", "class": "a 
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What a name leads to: a kind of name, or ``refused`` with the rule and the rest of a sentence about it.
+    """The kind of a name, or ``refused`` with the rule and the rest of a sentence about it.
 
     ``python`` is a builtin of Python. ``name`` is the name of a builtin, of Triton's language or of Python.
     """
@@ -55,7 +55,7 @@ class NamesOfKernel:
     loaded: frozenset[str] = frozenset()
 
     def meaning(self, name: str, attributes: tuple[str, ...]) -> tuple[Meaning, int]:
-        """Return what a bound name with attributes leads to, and how many of the attributes lead there."""
+        """Return the meaning of a bound name with attributes, and the number of attributes that belong to the name."""
         return meaning_of(self.bindings[name], attributes, self.functions)
 
     def is_loaded(self, name: str) -> bool:
@@ -72,7 +72,7 @@ class NamesOfKernel:
 
 
 def meaning_of(binding: Binding, attributes: tuple[str, ...], functions: tuple[Function, ...]) -> tuple[Meaning, int]:
-    """Return what a binding with attributes leads to, and how many of the attributes lead there."""
+    """Return the meaning of a binding with attributes, and the number of attributes that belong to the name."""
     match binding:
         case Constant() | Dtype():
             return _VALUE, 0

@@ -17,7 +17,7 @@ _PLAIN_STATEMENTS = (ast.Pass, ast.Break, ast.Continue)
 
 
 def depth_of(tree: ast.AST) -> int:
-    """Return how deeply the nodes of a syntax tree are nested."""
+    """Return the depth of a syntax tree."""
     level: list[ast.AST] = [tree]
     depth = 0
     while level:

@@ -29,7 +29,7 @@ _UNUSED = "def unused():\n    pass\n"
 
 @dataclass(frozen=True, slots=True)
 class TextProblem:
-    """What a judge does not run: the rule, a sentence, and the place in the candidate, None where it has none."""
+    """A problem of a kernel's text: rule, sentence, and place in the candidate, None where it has none."""
 
     rule: Rule
     detail: str
@@ -125,7 +125,7 @@ def _name_problem(name: str) -> SyntaxProblem:
 
 
 def _definition(function: Function) -> ast.FunctionDef | SyntaxProblem:
-    """Return the syntax tree of a function whose text Triton reads as it is read here."""
+    """Return the syntax tree of a function, or the problem of a text that Triton might read otherwise."""
     if (found := _LINE_BREAKS.search(function.text)) is not None:
         line = function.text.count("\n", 0, found.start()) + 1
         return SyntaxProblem("unsupported", f"The text has the character {found.group()!r}.", line)

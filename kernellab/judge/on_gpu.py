@@ -352,7 +352,7 @@ def needed_shares(specification: Specification, seed: int) -> dict[str, float]:
 
 
 def _tolerance(output: torch.Tensor) -> torch.Tensor:
-    """Return how far a repeated run may be from an output: some roundings of its largest elements."""
+    """Return the tolerance of a repeated run: some roundings of the output's largest elements."""
     if not output.is_floating_point():
         return torch.zeros((), device=output.device)
     largest = output.double().abs().nan_to_num(0, 0, 0)

@@ -16,7 +16,7 @@ from kernellab.judge.verdict import JudgeOptions, Verdict, is_signed, verdict_of
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a verdict answers: specification, options and nonce of a call; ``seed`` is None where any will do."""
+    """The call behind a verdict: specification, options and nonce; ``seed`` is None where any will do."""
 
     specification: str
     options: JudgeOptions
