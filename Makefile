@@ -36,7 +36,9 @@ WITHOUT_TRITON := benchmark benchmarks browser cli docs explore notebooks pytest
   views/test_diff.py views/test_dispatch.py views/test_folding.py views/test_graph_widget.py \
   views/test_in_browser.py views/test_live.py views/test_panel.py views/test_plots.py views/test_profile.py \
   views/test_program.py views/test_regressions.py views/test_suite_graphs.py views/test_tuning.py
-TRITON_TESTS ?= tests $(WITHOUT_TRITON:%=--ignore=tests/%)
+# Each of the judge's candidates takes seconds: against the oldest, those that every run takes do.
+CANDIDATES := tests/judge/test_cheats.py tests/judge/test_honest.py
+TRITON_TESTS ?= tests $(WITHOUT_TRITON:%=--ignore=tests/%) $(CANDIDATES:%=--ignore=%)
 PYTEST := -m pytest -n $(JOBS) --dist worksteal
 SIDE_BY_SIDE := $(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target
 
@@ -86,6 +88,7 @@ test-triton: $(VENV)/.installed-test  ## what depends on Triton against another 
 	@test -n "$(VERSION)" || { echo "Say which Triton: make test-triton VERSION=3.6.0"; exit 2; }
 	$(MAKE) $(TRITON_VENV)/.installed VERSION=$(VERSION)
 	JUPYTER_PATH=$(abspath $(VENV))/share/jupyter $(TRITON_VENV)/bin/python $(PYTEST) -p no:cacheprovider $(TRITON_TESTS)
+	$(TRITON_VENV)/bin/python $(PYTEST) -p no:cacheprovider -q -m "not exhaustive" $(CANDIDATES)
 
 lab: $(VENV)/.installed-lab  ## open JupyterLab on the notebooks
 	$(VENV)/bin/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) notebooks

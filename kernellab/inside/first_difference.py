@@ -309,25 +309,32 @@ def _precision_differences(
         one, other = errors[0].get(id(pair.left)), errors[1].get(id(pair.right))
         if pair.left is None or one is None or other is None or one.shape != other.shape or not one.size:
             continue
-        worst = float(np.nanmax(np.maximum(one, other)))
-        best = min(float(np.nanmax(one)), float(np.nanmax(other)))
+        worst = float(np.maximum(one, other).max())
+        best = min(float(one.max()), float(other.max()))
         finite = np.abs(pair.left.data[np.isfinite(pair.left.data)])
         scale = float(finite.max()) if finite.size else 0.0
         allowed = _TIMES_THE_ERROR * best + 64 * _FLOAT32 * scale
         if worst > allowed:
-            element = _first(np.nan_to_num(np.maximum(one, other)))
+            element = _first(np.maximum(one, other))
             yield pair, _Difference("precision", element, (float(one[element]), float(other[element])), allowed)
 
 
 def _errors(own: Values, wide: Values) -> dict[int, NDArray[Any]]:
-    """The distance of each float value from its value in float64, by the identity of the value."""
+    """The distance of each float value from its value in float64, by the identity of the value.
+
+    Equal infinities and two NaNs have none; where one of the values alone is NaN, it is infinite.
+    """
     import numpy as np
 
     errors: dict[int, NDArray[Any]] = {}
     for value, exact in _same_places(own.values, wide.values):
         if value.data.dtype.kind == "f" and value.data.shape == exact.data.shape:
+            data = value.data.astype(np.float64)
+            same = (data == exact.data) | (np.isnan(data) & np.isnan(exact.data)) | ~_lanes(value)
             with np.errstate(invalid="ignore"):
-                errors[id(value)] = np.where(_lanes(value), np.abs(value.data.astype(np.float64) - exact.data), 0.0)
+                errors[id(value)] = np.where(
+                    same, 0.0, np.nan_to_num(np.abs(data - exact.data), nan=np.inf, posinf=np.inf)
+                )
     return errors
 
 

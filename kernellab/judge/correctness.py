@@ -228,7 +228,7 @@ class Examiner:
 
     def _ordered(self, question: Question, names: Sequence[str], outputs: list[torch.Tensor]) -> list[torch.Tensor]:
         """Return outputs in the order of the reference's names, if they have the same names."""
-        by_name = dict(zip(self.programs[question.number].output_names, outputs, strict=False))
+        by_name = dict(zip(self.programs[question.number].output_names, outputs, strict=True))
         return [by_name[name] for name in names] if set(by_name) == set(names) else outputs
 
     def _left_over_problem(

@@ -208,6 +208,7 @@ def program_of_json(data: Any, kernels: int) -> CandidateProgram:
             require(len(content) == expected, "the bytes of a constant", len(content), str(expected))
         _require_list(data["output_names"], "the names of outputs", len(outputs))
         output_names = tuple(_text(name, "an output's name") for name in data["output_names"])
+        require(len(set(output_names)) == len(outputs), "the names of outputs", output_names, f"{len(outputs)} names")
         return CandidateProgram(values, tuple(steps), inputs, outputs, constants, output_names)
 
 

@@ -76,10 +76,15 @@ class SandboxResult:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of a run: wall time, and memory beyond what the module takes when it is imported."""
+    """The limits of a run: wall time, and memory beyond what the module takes when it is imported.
+
+    The time of the module begins with its ``main``: a busy machine that starts processes slowly costs a candidate
+    nothing. ``start_s`` bounds the start.
+    """
 
     timeout_s: float = 30.0
     memory_bytes: int = 6 << 30
+    start_s: float = 60.0
 
 
 def run_confined(
@@ -91,7 +96,7 @@ def run_confined(
     confined, so it must not run what it does not trust before ``main``.
 
     Raises:
-        JudgeFailed: the process could not be started, or its module not be imported, within the time.
+        JudgeFailed: the process could not be started, or its module not be imported, within a minute.
     """
     return run_with_layers(module, request, files, Limits(timeout_s, memory_bytes), ALL_LAYERS)
 
@@ -115,7 +120,7 @@ def _run(
             shutil.copyfile(file, scratch / file.name)
         process = _start(Setup(module, str(scratch), bounds, layers), request, close_in_child(output))
         try:
-            problem = _await_message(process, scratch, start_s + limits.timeout_s, limits, stop)
+            problem = _await_message(process, scratch, limits, stop)
         finally:
             process.end()
         printed = _tail(output)
@@ -197,20 +202,24 @@ class _Process:
             JudgeFailed: it did not.
         """
         if not self.is_ready:
-            reason = self.failure or f"it was not ready after {limits.timeout_s:g} s, or was ended from outside"
+            reason = self.failure or f"it was not ready after {limits.start_s:g} s, or was ended from outside"
             raise JudgeFailed(f"The process for the candidate did not start: {reason}.", detail=printed)
 
 
-def _await_message(process: _Process, scratch: Path, deadline_s: float, limits: Limits, stop: Stop) -> str:
+def _await_message(process: _Process, scratch: Path, limits: Limits, stop: Stop) -> str:
     """Read the pipes until the message is whole or the process has ended; return why it had to be stopped, or ""."""
     readers = {process.status_pipe.fileno(): process.read_status, process.result_pipe.fileno(): process.read_result}
     poll = select.poll()
     for descriptor in readers:
         poll.register(descriptor, select.POLLIN)
     watch = _FolderWatch(scratch)
+    deadline_s = time.monotonic() + limits.start_s
+    was_ready = False
     try:
         while process.message is None and process.status_pipe.fileno() in readers:
             stop.check("The candidate's process")
+            if process.is_ready and not was_ready:
+                was_ready, deadline_s = True, time.monotonic() + limits.timeout_s
             left_s = deadline_s - time.monotonic()
             if left_s <= 0:
                 return f"It was stopped after {limits.timeout_s:g} s."

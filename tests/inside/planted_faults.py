@@ -120,7 +120,9 @@ FAULTS = (
     # wrong dtypes
     Change("product", "tl.dot(x, y, acc)", "tl.dot(x, y, acc).to(tl.float16).to(tl.float32)"),
     Change("sort", "tl.load(x + offsets)", "tl.load(x + offsets).to(tl.bfloat16).to(tl.float32)"),
-    Change("attention", "tl.exp(scores - largest[:, None])", "tl.exp((scores - largest[:, None]).to(tl.float16))"),
+    Change(
+        "attention", "exp(scores - largest[:, None])", "exp((scores - largest[:, None]).to(tl.float16).to(tl.float32))"
+    ),
     Change("welford", "tl.load(x + lanes * n + step)", "tl.load(x + lanes * n + step).to(tl.float16)"),
 )
 

@@ -440,8 +440,13 @@ def test_an_unknown_machine_has_no_filter() -> None:
     assert filter_program(7, "mips") is None
 
 
-def test_a_run_takes_no_longer_than_its_limit_where_the_start_is_slow() -> None:
+def test_a_start_that_takes_too_long_is_ended() -> None:
     start_s = time.monotonic()
     with pytest.raises(JudgeFailed, match=r"it was not ready after 0\.001 s"):
-        run_confined(MODULE, b"", [], timeout_s=0.001)
+        run_with_layers(MODULE, b"", [], Limits(start_s=0.001), ALL_LAYERS)
     assert time.monotonic() - start_s < 3
+
+
+def test_the_time_of_a_candidate_begins_when_its_process_is_ready() -> None:
+    result = ran("answer('early')", timeout_s=0.1)  # to start takes longer
+    assert (result.data, result.problem) == (b"early", "")
