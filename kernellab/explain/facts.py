@@ -53,14 +53,15 @@ class WidthLimit:
 class AccessFacts:
     """The accesses of one source line to one argument in global memory, over the launch; None stands for unknown.
 
-    ``bytes`` are those that threads ask for, ``sectors`` the transferred ones of 32 bytes, ``ideal_sectors`` the fewest
-    possible; ``requests`` counts instructions of warps. ``touched_bytes`` are those of the argument that any line
-    reads, or writes, each once. ``width_bytes`` is the width of one thread's access, ``owned_bytes`` a thread's part of
-    the tile, whose size is ``tile_bytes``. ``lanes_off`` is the share of the tile that a mask switches off, ``trips``
-    how often a program executes the line, a guess without ``knows_trips``. ``is_async`` is True for asynchronous copies
-    to shared memory, ``is_replicated`` if several threads access the same element. ``lane_step_bytes`` is the distance
-    between the addresses of neighbouring threads; ``axes`` are the grid axes that the addresses depend on.
-    ``argument_bytes`` is the size of the argument, ``sector_bytes`` that of all its touched sectors. ``limits`` are the
+    ``bytes`` are those of the elements that programs ask for, ``sectors`` the transferred ones of 32 bytes,
+    ``ideal_sectors`` the fewest possible, ``requests`` the instructions of warps; these are ``copies`` times as many
+    where so many threads load the same element. ``touched_bytes`` are those of the argument that any line reads, or
+    writes, each once. ``width_bytes`` is the width of one thread's access, ``owned_bytes`` a thread's part of the tile,
+    whose size is ``tile_bytes``. ``lanes_off`` is the share of the tile that a mask switches off, ``trips`` how often a
+    program executes the line, a guess without ``knows_trips``. ``is_async`` is True for asynchronous copies to shared
+    memory, ``is_replicated`` if several threads access the same element. ``lane_step_bytes`` is the distance between
+    the addresses of neighbouring threads; ``axes`` are the grid axes that the addresses depend on. ``argument_bytes``
+    is the size of the argument, ``sector_bytes`` that of all its touched sectors. ``limits`` are the
     reasons for a narrow access.
     """
 
@@ -79,6 +80,7 @@ class AccessFacts:
     knows_trips: bool = True
     is_async: bool = False
     is_replicated: bool = False
+    copies: float = 1.0
     element_bytes: int = 4
     tile_bytes: float = 0.0
     in_loop: bool = False
@@ -129,6 +131,11 @@ class AccessFacts:
     def moved_bytes(self) -> float:
         """The bytes of the sectors that come from the L2."""
         return (self.ideal_sectors if self.is_split else self.sectors) * SECTOR_BYTES
+
+    @property
+    def fetched_bytes(self) -> float:
+        """The bytes of the sectors that come to the L2 if it keeps none of them: one copy serves all threads."""
+        return self.moved_bytes / self.copies
 
 
 def is_repeated(group: Sequence[AccessFacts]) -> bool:

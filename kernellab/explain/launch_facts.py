@@ -267,12 +267,14 @@ def _with_traffic_rows(access: AccessFacts, rows: list[tuple[Line, TrafficRow]])
     if not own:
         return access
     used = float(sum(row.bytes_used for row in own))
+    copies = max(1.0, used / access.bytes) if access.is_replicated and access.bytes else 1.0
     return replace(
         access,
         sectors=float(sum(row.sectors for row in own)),
         ideal_sectors=float(sum(row.ideal_sectors for row in own)),
         requests=float(sum(row.requests for row in own)),
-        bytes=used,
+        bytes=used / copies,
+        copies=copies,
         lanes_off=max(0.0, 1 - used / access.bytes) if access.bytes and not access.is_replicated else 0.0,
         lane_step_bytes=_lane_step_bytes(own),
     )
@@ -326,7 +328,7 @@ def _least_dram_bytes(facts: Facts, sizes: Mapping[str, int]) -> float:
     moved: _ByArgument = {}
     swept: set[tuple[str, bool]] = set()
     for access in facts.accesses:
-        key, fetched = (access.argument, access.operation != "load"), access.moved_bytes
+        key, fetched = (access.argument, access.operation != "load"), access.fetched_bytes
         if is_swept(access, facts):
             swept.add(key)
             rounds_at_a_time = max(1.0, min(facts.slots, facts.programs) / facts.grid[0])

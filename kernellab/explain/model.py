@@ -151,7 +151,7 @@ def _burst_bytes(access: AccessFacts) -> float:
     """Return the bytes that HBM moves with lone sectors: its bursts have 64 bytes, two sectors."""
     if not access.leaves_gaps or access.argument_bytes is None:
         return 0.0
-    sector_bytes = access.moved_bytes if access.sector_bytes is None else access.sector_bytes
+    sector_bytes = access.fetched_bytes if access.sector_bytes is None else access.sector_bytes
     return max(0.0, min(2 * sector_bytes, access.argument_bytes) - sector_bytes)
 
 

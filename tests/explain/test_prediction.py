@@ -29,6 +29,12 @@ def double(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, mask=offsets < n) * 2, mask=offsets < n)
 
 
+@triton.jit
+def every_32nd(x_ptr, out_ptr, BLOCK: tl.constexpr):
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + places, tl.load(x_ptr + places * 32))
+
+
 def grid(meta: dict[str, int]) -> tuple[int, ...]:
     return (triton.cdiv(N, meta["BLOCK"]),)
 
@@ -53,6 +59,17 @@ def test_a_copy_takes_about_its_bytes_over_the_bandwidth(lab: kernellab.Lab) -> 
     assert prediction.low_ms < prediction.time_ms < prediction.high_ms
     assert 0.5 < prediction.share < 1
     assert prediction.unknown == ()
+
+
+@pytest.mark.slow
+def test_elements_that_two_threads_load_come_from_hbm_once(lab: kernellab.Lab) -> None:
+    programs, block = N // 32 // 128, {"BLOCK": 128}
+    own, shared = (lab.predict(every_32nd, (programs,), X, OUT, **block, num_warps=warps) for warps in (4, 8))
+    assert own.facts is not None
+    assert shared.facts is not None
+    assert shared.facts.accesses[0].copies == 2
+    assert shared.facts.accesses[0].sectors == 2 * own.facts.accesses[0].sectors
+    assert shared.terms["HBM"] == own.terms["HBM"]
 
 
 @pytest.mark.slow
