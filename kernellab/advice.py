@@ -264,7 +264,7 @@ def _did_you_mean(said: str, similar: str) -> str | None:
 def _similar_to(name: str, names: Iterable[str], least: float = 0.75) -> str:
     """Return the most similar name, first one with the same letters, or ""."""
     similar = get_close_matches(name, names, 3, least)
-    return next((each for each in similar if sorted(each) == sorted(name)), next(iter(similar), ""))
+    return next((candidate for candidate in similar if sorted(candidate) == sorted(name)), next(iter(similar), ""))
 
 
 def _public_names(owner: object) -> list[str]:
@@ -297,9 +297,9 @@ def in_plain_words(message: str, names: Iterable[str] = ()) -> str:
 def advice_in(message: str) -> str:
     """Return the advice that `in_plain_words` gave a message at its end; "" where it has none."""
     patterns = (re.sub(r"\\\\\d", ".+?", re.escape(advice)) for _, advice in RULES.values())
-    found = (re.search(f"{pattern}$", message) for pattern in patterns)
+    matches = (re.search(f"{pattern}$", message) for pattern in patterns)
     question = _QUESTION.search(message)
-    return question[0] if question else next((match[0] for match in found if match), "")
+    return question[0] if question else next((match[0] for match in matches if match), "")
 
 
 def _sentence(text: str) -> str:

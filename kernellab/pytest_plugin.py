@@ -115,9 +115,9 @@ class KernelBench:
     def _margin(self, margin: float | None) -> float:
         if margin is not None:
             return margin
-        given = self._config.getoption("--kernellab-margin")
+        option = self._config.getoption("--kernellab-margin")
         try:
-            return float(self._config.getini("kernellab_margin")) if given is None else float(given)
+            return float(self._config.getini("kernellab_margin")) if option is None else float(option)
         except ValueError:
             text = self._config.getini("kernellab_margin")
             raise pytest.UsageError(f"kernellab_margin is {text!r}; expected a share, such as {_MARGIN:g}.") from None
@@ -125,7 +125,7 @@ class KernelBench:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print the table of all comparisons."""
-    reports = [each for group in terminalreporter.stats.values() for each in group]
+    reports = [report for group in terminalreporter.stats.values() for report in group]
     rows = [
         tuple(json.loads(str(value)))
         for report in reports
@@ -152,9 +152,9 @@ def _measure(lab: Lab, call: UserCall, options: Mapping[str, Any]) -> Baseline:
     timed = _time(lab, call, options)
     effects, needs = compiled.effects, (compiled.resources if timed is None else timed.rows[0])
     tensors = memory_of({**dict(zip(parameter_names(kernel), args, strict=False)), **named})
-    before = samples_of({name: each for name, each in tensors.items() if name in effects.reads | effects.atomics})
+    before = samples_of({name: tensor for name, tensor in tensors.items() if name in effects.reads | effects.atomics})
     run = lab.run(kernel, call.grid, *args, timeout_s=options["timeout_s"], check=options["check"], **named)
-    written = {name: each for name, each in tensors.items() if name in effects.mutated}
+    written = {name: tensor for name, tensor in tensors.items() if name in effects.mutated}
     target = str(compiled.target)
     of_device: dict[str, Any] = {
         "device": f"no GPU, {target}",

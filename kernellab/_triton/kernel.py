@@ -200,7 +200,7 @@ def _tuner_of(kernel: Kernel) -> Any:
 
 def heuristic_names(kernel: Kernel) -> list[str]:
     """The parameters that heuristics of a kernel set."""
-    return [name for each in decorators_of(kernel) if isinstance(each, Heuristics) for name in each.values]
+    return [name for d in decorators_of(kernel) if isinstance(d, Heuristics) for name in d.values]
 
 
 def supplied_names(kernel: Kernel) -> set[str]:

@@ -137,7 +137,7 @@ class _Walk:
     def _block(self, block: Any) -> _RawBlock:
         arguments = [block.get_argument(i) for i in range(block.get_num_arguments())]
         keys = tuple(self._value(argument) for argument in arguments)
-        return _RawBlock(block.get_parent().id(), keys, tuple(_location_text(each) for each in arguments), [])
+        return _RawBlock(block.get_parent().id(), keys, tuple(_location_text(argument) for argument in arguments), [])
 
 
 def _parse_type(text: str) -> tuple[tuple[int, ...], str, bool]:
@@ -147,7 +147,7 @@ def _parse_type(text: str) -> tuple[tuple[int, ...], str, bool]:
     """
     pointee = _POINTEE.match(text)
     match = _DESCRIPTOR.match(text) or _TENSOR.match(pointee[1] if pointee else text)
-    shape = tuple(int(each) for each in match[1].split("x") if each) if match else ()
+    shape = tuple(int(size) for size in match[1].split("x") if size) if match else ()
     element = match[2] if match else text
     return shape, element, "!tt.ptr" in text or text.startswith("!tt.tensordesc")
 
@@ -172,20 +172,20 @@ class _Assembly:
         """The graph of the module; raises `CompileError` where the walk and the printed form disagree."""
         for block in self.walked.blocks.values():
             self._blocks_of.setdefault(block.region, []).append(block)
-        functions = tuple(self._function(each, parameters) for each in self.walked.operations if each.name == "tt.func")
+        functions = tuple(self._function(o, parameters) for o in self.walked.operations if o.name == "tt.func")
         if self._position != len(self.printed.operations):
             name = self.printed.operations[self._position].name
             raise CompileError(f"TTIR: the printed module has an operation {name!r} that the walk did not meet.")
         for index, operands in self._fixups:
             operation = self.operations[index]
             assert operation is not None
-            self.operations[index] = replace(operation, operands=tuple(self._value_of[each] for each in operands))
+            self.operations[index] = replace(operation, operands=tuple(self._value_of[o] for o in operands))
         return Graph(
             functions=functions,
-            operations=tuple(each for each in self.operations if each is not None),
+            operations=tuple(operation for operation in self.operations if operation is not None),
             values=tuple(self.values),
-            blocks=tuple(each for each in self.blocks if each is not None),
-            regions=tuple(each for each in self.regions if each is not None),
+            blocks=tuple(block for block in self.blocks if block is not None),
+            regions=tuple(region for region in self.regions if region is not None),
         )
 
     def _next_printed(self, operation: _RawOperation, depth: int) -> PrintedOperation | None:
@@ -206,7 +206,7 @@ class _Assembly:
         region = self._region(raw.regions[0], None, printed, 0, 2)
         arguments = self._entry_arguments(region)
         is_kernel = "private" not in printed.text.partition("@")[0]
-        names = _argument_names([self.values[each] for each in arguments], parameters if is_kernel else None)
+        names = _argument_names([self.values[argument] for argument in arguments], parameters if is_kernel else None)
         for argument, name in zip(arguments, names, strict=True):
             self.values[argument] = replace(self.values[argument], name=name)
         return Function(
@@ -259,7 +259,7 @@ class _Assembly:
             self._value(key, location, None, index) for key, location in zip(raw.arguments, locations, strict=True)
         )
         operations = tuple(
-            self._operation(self.walked.operations[each], index, depth, pending) for each in raw.operations
+            self._operation(self.walked.operations[operation], index, depth, pending) for operation in raw.operations
         )
         self.blocks[index] = Block(index, region, arguments, operations, ())
         return index

@@ -54,7 +54,7 @@ class _WatcherRegistry:
     def remove(self, watcher: LaunchWatcher) -> None:
         """Remove a watcher; the last one restores Triton's methods."""
         with self.lock:
-            self.watchers = tuple(each for each in self.watchers if each is not watcher)
+            self.watchers = tuple(other for other in self.watchers if other is not watcher)
             if not self.watchers:
                 for (kind, name), method in self.methods.items():
                     setattr(kind, name, method)

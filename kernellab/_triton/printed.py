@@ -86,7 +86,7 @@ def read_printed(text: str) -> PrintedModule:
         elif line.startswith("}"):
             _close(opened, line)
         elif _REGION.match(line):
-            operation = next(each for each in reversed(operations) if each.depth == len(opened))
+            operation = next(operation for operation in reversed(operations) if operation.depth == len(opened))
             operation.labels.append([])
             opened.append(operation)
         elif line:
@@ -95,7 +95,7 @@ def read_printed(text: str) -> PrintedModule:
             if line.endswith("{"):
                 operation.labels.append([])
                 opened.append(operation)
-    return PrintedModule(tuple(each for each in operations if each.depth), LocationTable(aliases))
+    return PrintedModule(tuple(operation for operation in operations if operation.depth), LocationTable(aliases))
 
 
 def _label_of(line: str) -> str:
@@ -141,7 +141,7 @@ def attributes_of(operation: PrintedOperation) -> tuple[tuple[str, str], ...]:
 def _literal(name: str, text: str) -> str:
     string = _STRING.search(text)
     if name != "arith.constant" and string is not None:
-        return _ESCAPE.sub(lambda each: chr(int(each[1], 16)) if each[1] != "\\" else "\\", string[0][1:-1])
+        return _ESCAPE.sub(lambda match: chr(int(match[1], 16)) if match[1] != "\\" else "\\", string[0][1:-1])
     return text.rpartition(" : ")[0].strip() or text.strip()
 
 

@@ -109,15 +109,15 @@ def _call_of(kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], grid: Any
     names = kernel.arg_names
     if len(args) > len(names):
         raise LaunchError(f"{kernel.__name__} takes {len(names)} arguments and got {len(args)}.")
-    given = dict(zip(names, args, strict=False))
-    twice = [name for name in given if name in meta]
+    bound = dict(zip(names, args, strict=False))
+    twice = [name for name in bound if name in meta]
     if twice:
         raise LaunchError(f"{kernel.__name__} got two values for {twice[0]}.")
-    given |= {name: value for name, value in meta.items() if name in names}
+    bound |= {name: value for name, value in meta.items() if name in names}
     arguments = {}
     for parameter in kernel.params:
-        if parameter.name in given:
-            arguments[parameter.name] = given[parameter.name]
+        if parameter.name in bound:
+            arguments[parameter.name] = bound[parameter.name]
         elif parameter.has_default:
             arguments[parameter.name] = parameter.default
         else:
@@ -152,12 +152,12 @@ class _CompiledStandIn(SimpleNamespace):
         parameters = compiled.kernel.params
 
         def launch(*args: Any, stream: Any = None) -> None:
-            given = dict(zip((parameter.name for parameter in parameters), args, strict=False))
-            missing = [p.name for p in parameters if not p.is_constexpr and p.name not in given]
+            bound = dict(zip((parameter.name for parameter in parameters), args, strict=False))
+            missing = [p.name for p in parameters if not p.is_constexpr and p.name not in bound]
             if missing or len(args) > len(parameters):
                 expected = f"{len(parameters)} arguments by position"
                 raise LaunchError(f"{self.name} got {len(args)} arguments as a compiled kernel; it takes {expected}.")
             constants = {p.name: compiled.arguments[p.name] for p in parameters if p.is_constexpr}
-            self._take(replace(compiled, arguments={**given, **constants}, grid=grid))
+            self._take(replace(compiled, arguments={**bound, **constants}, grid=grid))
 
         return launch

@@ -66,7 +66,7 @@ def _mlir_type(builder: Any, layout: Any, shape: tuple[int, ...], element: str) 
     """The MLIR type of a tile as text, and whether the tile lies in registers."""
     if element not in _ELEMENTS:
         raise UsageError(choice_message("element", element, tuple(_ELEMENTS)))
-    bases = {each.__name__ for each in type(layout).__mro__}
+    bases = {base.__name__ for base in type(layout).__mro__}
     encoding, kind, sizes = layout._to_ir(builder), getattr(builder, f"get_{_ELEMENTS[element]}_ty")(), list(shape)
     if "DistributedLayout" in bases:
         return str(builder.get_distributed_ty(kind, sizes, encoding)), True
@@ -176,4 +176,4 @@ def _registers_of(builder: Any, layout: Any, shape: Sequence[int]) -> RegisterLa
     if any(any(basis) for basis in linear.block_bases):
         return None
     bases = (linear.reg_bases, linear.lane_bases, linear.warp_bases)
-    return RegisterLayout(tuple(shape), *(tuple(map(tuple, each)) for each in bases))
+    return RegisterLayout(tuple(shape), *(tuple(map(tuple, basis)) for basis in bases))

@@ -197,8 +197,8 @@ def _launch_in_graph(number: int, grids: list[Any], arguments: dict[str, Any], c
 
     kernel: Kernel = kernel_side_table.get_kernel(number)
     held = {name: kernel_side_table.get_constant_args(index)["value"] for name, index in constants.items()}
-    given = {n: value.descriptor() if isinstance(value, DescriptorParts) else value for n, value in arguments.items()}
-    kernel[_grid_among(kernel, grids)](**given, **held)
+    plain = {n: value.descriptor() if isinstance(value, DescriptorParts) else value for n, value in arguments.items()}
+    kernel[_grid_among(kernel, grids)](**plain, **held)
 
 
 def _plain(kernel: Kernel, args: tuple[Any, ...], meta: dict[str, Any]) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
@@ -227,8 +227,8 @@ def _without_inner_heuristics(tuner: Any, named: Mapping[str, Any]) -> Any:
     inner = tuner.fn
     while isinstance(inner, Heuristics):
         for config in configs:
-            given = with_heuristics(inner, (), {**named, **config.kwargs})
-            config.kwargs |= {name: _with_values(given[name]) for name in inner.values}
+            values = with_heuristics(inner, (), {**named, **config.kwargs})
+            config.kwargs |= {name: _with_values(values[name]) for name in inner.values}
         inner = inner.fn
     pruned = {name: getattr(tuner, name) for name in ("perf_model", "early_config_prune")}
     return autotune(configs=configs, key=[], prune_configs_by={**pruned, "top_k": tuner.configs_top_k})(inner)
@@ -341,7 +341,7 @@ def _launch_opaquely(kernel: Kernel, args: tuple[Any, ...], grid: Any, meta: Map
     ordered = sorted(named, key=lambda name: arguments.mutated is not None and name not in arguments.mutated)
     with_places = {name: arguments.with_places(name, named[name]) for name in ordered}
     constants = kernel_side_table.add_constant_args({name: with_places[name] for name in named})
-    extents = [extent for each in _grids_of(kernel, grid, named) for extent in (*each, 1, 1)[:3]]
+    extents = [extent for sizes in _grids_of(kernel, grid, named) for extent in (*sizes, 1, 1)[:3]]
     _operator()(number, constants, *arguments.lists.values(), extents)
 
 
@@ -381,9 +381,9 @@ def _launch(number: int, constants: int, *lists_and_grid: Sequence[Any]) -> None
     from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table
 
     *lists, extents = lists_and_grid
-    given = dict(zip(_LISTS, lists, strict=True))
+    parts_by_list = dict(zip(_LISTS, lists, strict=True))
     kernel: Any = kernel_side_table.get_kernel(number)
-    named = {n: _value(part, given) for n, part in kernel_side_table.get_constant_args(constants).items()}
+    named = {n: _value(part, parts_by_list) for n, part in kernel_side_table.get_constant_args(constants).items()}
     grids = [tuple(extents[start : start + 3]) for start in range(0, len(extents), 3)]
     ordered = {name: named[name] for name in jit_function(kernel).arg_names if name in named}
     kernel[_grid_among(kernel, grids)](**{**ordered, **named})
@@ -398,7 +398,7 @@ def _grid_among(kernel: Any, grids: Sequence[Any]) -> Any:
     return lambda meta: next(grid for config, grid in pairs if all(meta.get(name) == v for name, v in config))
 
 
-def _value(part: Any, given: Mapping[str, Sequence[Any]]) -> Any:
+def _value(part: Any, parts_by_list: Mapping[str, Sequence[Any]]) -> Any:
     """An argument of the kernel with the operator's arguments in their places."""
     from torch.utils._pytree import tree_map
 
@@ -407,7 +407,7 @@ def _value(part: Any, given: Mapping[str, Sequence[Any]]) -> Any:
             return DescriptorParts(*tree_map(value_of, tuple(leaf))).descriptor()
         if not isinstance(leaf, _Place):
             return leaf
-        value = given[leaf.among][leaf.index]
+        value = parts_by_list[leaf.among][leaf.index]
         return bool(value) if leaf.is_truth_value else value
 
     return tree_map(value_of, part, is_leaf=lambda member: isinstance(member, DescriptorParts))

@@ -184,8 +184,8 @@ def _add_shared_input(recording: Recording, storage: int, members: Sequence[int]
 def _sample(recording: Recording, base: int, members: Sequence[int]) -> Argument:
     layout = recording.values[base].layout
     bounds = [recording.samples[index] for index in members]
-    low = min((each.low for each in bounds if each.low is not None), default=None)
-    high = max((each.high for each in bounds if each.high is not None), default=None)
+    low = min((bound.low for bound in bounds if bound.low is not None), default=None)
+    high = max((bound.high for bound in bounds if bound.high is not None), default=None)
     device = layout.device.partition(":")[0]
     return Argument("", "tensor", False, None, layout.dtype, layout.shape, layout.stride, device, low, high)
 

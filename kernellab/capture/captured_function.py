@@ -102,12 +102,12 @@ class CapturedFunction:
     @property
     def programs(self) -> tuple[Program, ...]:
         """The programs that are kept, the one that ran last first."""
-        return tuple(each.program for each in self._entries)
+        return tuple(entry.program for entry in self._entries)
 
     @property
     def reasons(self) -> tuple[str, ...]:
         """Why each of the programs was captured: the guard of another one that did not hold, "" for the first."""
-        return tuple(each.reason for each in self._entries)
+        return tuple(entry.reason for entry in self._entries)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run a program for these arguments, or capture one.
@@ -140,7 +140,7 @@ class CapturedFunction:
 
     def _move_to_front(self, captured: _CapturedProgram) -> None:
         """Move a program to the front, and drop those beyond the limit."""
-        others = [each for each in self._entries if each is not captured]
+        others = [entry for entry in self._entries if entry is not captured]
         self._entries = [captured, *others][: self.max_programs]
 
     def _capture_again(
@@ -223,9 +223,9 @@ def _inputs_of(
     """Return the inputs of a program for a call, and why it does not hold for them, or ""."""
     if not captured.call.is_like(call):
         return {}, "its arguments other than tensors, or the modes of torch, differ from those of the recording"
-    tensors_by_name = dict(named_tensors(scope)) if any(isinstance(each, str) for each in captured.sources) else {}
-    tensors = [leaves[each] if isinstance(each, int) else tensors_by_name.get(each) for each in captured.sources]
-    if missing := [each for each, tensor in zip(captured.sources, tensors, strict=True) if tensor is None]:
+    tensors_by_name = dict(named_tensors(scope)) if any(isinstance(s, str) for s in captured.sources) else {}
+    tensors = [leaves[s] if isinstance(s, int) else tensors_by_name.get(s) for s in captured.sources]
+    if missing := [source for source, tensor in zip(captured.sources, tensors, strict=True) if tensor is None]:
         return {}, f"{missing[0]} is not a tensor any more"
     if _memory_sharing([*_tensors(leaves), *tensors]) != captured.shared:
         return {}, "its tensors share memory differently"

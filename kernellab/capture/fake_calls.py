@@ -70,7 +70,7 @@ class FakeCalls(TorchDispatchMode):
         is_relaid = torch.Tag.inplace_view in func.tags
         if str(func) not in _SILENT and not is_data and not is_relaid:
             outputs = list(result) if isinstance(result, list | tuple) else [result]
-            layouts = tuple(layout_of_fake(each) if isinstance(each, torch.Tensor) else None for each in outputs)
+            layouts = tuple(layout_of_fake(o) if isinstance(o, torch.Tensor) else None for o in outputs)
             is_identity = str(func) in _SLICES and _numbers_of(layout_of_fake(args[0])) == _numbers_of(
                 layout_of_fake(result)
             )

@@ -127,12 +127,12 @@ def require_shape_in_dynamo(tensor: torch.Tensor, shape: Sequence[int], what: st
         torch._check(size == wanted)  # type: ignore[no-untyped-call]
 
 
-def shape_problem(what: str, found: tuple[int, ...], recorded: tuple[int, ...]) -> str:
+def shape_problem(what: str, shape: tuple[int, ...], recorded: tuple[int, ...]) -> str:
     """Return the problem where an operation gives another shape than the recorded one, or ""."""
-    if found == recorded:
+    if shape == recorded:
         return ""
     return (
-        f"{what} gives the shape {found} for this data; the program was recorded with {recorded}, and its other steps "
+        f"{what} gives the shape {shape} for this data; the program was recorded with {recorded}, and its other steps "
         "hold for that alone. Capture it again with such data."
     )
 

@@ -251,7 +251,7 @@ def with_workspace(plan: MemoryPlan, device: str) -> MemoryPlan:
     """Return the plan with offsets for the buffers on a device, the largest first, each at the lowest place."""
     buffers = {buffer.name: buffer for buffer in plan.buffers}
     placed: list[tuple[int, Allocation]] = []
-    for allocation in sorted(plan.allocations, key=lambda each: -each.size_bytes):
+    for allocation in sorted(plan.allocations, key=lambda allocation: -allocation.size_bytes):
         first = buffers[allocation.buffers[0]]
         is_there = first.fixed or allocation.preallocated or not allocation.size_bytes
         if is_there or allocation.last >= plan.steps or first.kind.partition(" ")[2] != device:
@@ -264,7 +264,7 @@ def with_workspace(plan: MemoryPlan, device: str) -> MemoryPlan:
 
 def _offset(placed: list[tuple[int, Allocation]], new: Allocation) -> int:
     """Return the lowest offset at which an allocation overlaps no other of the same time."""
-    others = [(o, each) for o, each in placed if each.first <= new.last and new.first <= each.last]
+    others = [(o, a) for o, a in placed if a.first <= new.last and new.first <= a.last]
     offset = 0
     for start, other in sorted(others, key=lambda pair: pair[0]):
         if start - offset >= new.size_bytes:

@@ -346,7 +346,7 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return
         tensors = {id(t): t for t in tensors_in(originals)}
         inside = [self._by_id[k] for k, t in tensors.items() if t.untyped_storage()._cdata in self._written_inside]
-        by_schema = [ref.index for each in written_arguments(func, args, kwargs) for ref in refs_in(each)]
+        by_schema = [ref.index for argument in written_arguments(func, args, kwargs) for ref in refs_in(argument)]
         grown = [self._by_id[k] for k, t in tensors.items() if k in versions and t._version != versions[k]]
         written = [*by_schema, *grown, *inside]
         mutated = tuple(dict.fromkeys(written))

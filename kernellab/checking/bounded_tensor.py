@@ -112,7 +112,7 @@ def unit_among(args: Any) -> float:
 
 def values_of(args: Any) -> Any:
     """Return the arguments of an operation without their errors."""
-    return tree_map(lambda each: each.value if isinstance(each, BoundedTensor) else each, args)
+    return tree_map(lambda value: value.value if isinstance(value, BoundedTensor) else value, args)
 
 
 def run_exact(func: Any, args: Any, kwargs: Any) -> Any:

@@ -423,9 +423,9 @@ def _moved(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _dtype_among(args: Any) -> torch.dtype:
-    found: list[torch.dtype] = []
-    tree_map(lambda value: found.append(value.dtype) if isinstance(value, PayloadTensor) else None, args)
-    return found[0]
+    dtypes: list[torch.dtype] = []
+    tree_map(lambda value: dtypes.append(value.dtype) if isinstance(value, PayloadTensor) else None, args)
+    return dtypes[0]
 
 
 def _unknown(operation: str) -> UsageError:

@@ -59,7 +59,7 @@ def width_limits(
     base, offset = analysis.of_address(address)
     proven: list[tuple[Literal["base", "offset", "mask"], Divisibility, int]]
     proven = [("base", base, min(elements * size, _POINTER_BYTES)), ("offset", offset, elements)]
-    proven += [("mask", analysis.of(each), elements) for each in others if graph.values[each].element == "i1"][-1:]
+    proven += [("mask", analysis.of(other), elements) for other in others if graph.values[other].element == "i1"][-1:]
     limits = []
     for part, known, needed in proven:
         if known.divisor < needed:
@@ -129,7 +129,7 @@ class _DivisibilityAnalysis:
             return Divisibility(self.arguments[value], source=name)
         maker = self.graph.maker(value)
         if maker is None or (maker.regions and self.sources.get(value)):
-            incoming = [self.of(each) for each in self.sources.get(value, ())]
+            incoming = [self.of(source) for source in self.sources.get(value, ())]
             return _least_divisible(*incoming) if incoming else Divisibility(1)
         rule = _RULES.get(maker.name)
         result = Divisibility(1) if rule is None else rule(self, maker)
@@ -145,8 +145,8 @@ class _DivisibilityAnalysis:
 
 
 def _least_divisible(*values: Divisibility) -> Divisibility:
-    least = min(values, key=lambda each: each.divisor)
-    return replace(least, varies=any(each.varies for each in values))
+    least = min(values, key=lambda value: value.divisor)
+    return replace(least, varies=any(value.varies for value in values))
 
 
 def _constant(analysis: _DivisibilityAnalysis, operation: Operation) -> Divisibility:

@@ -78,10 +78,10 @@ def _machine_lines(
     for the remaining rounds.
     """
     graph = compiled.graph
-    looped = {line_of(graph, each) for each in graph.operations if loop_of(graph, each) is not None}
+    looped = {line_of(graph, operation) for operation in graph.operations if loop_of(graph, operation) is not None}
     parsed = [(line, text, instruction_of("sass", text)) for line, text in placed]
-    regions = _innermost_loops([(each is not None, text) for _, text, each in parsed])
-    instructions = [(line, each.mnemonic) for line, _, each in parsed if each is not None]
+    regions = _innermost_loops([(instruction is not None, text) for _, text, instruction in parsed])
+    instructions = [(line, instruction.mnemonic) for line, _, instruction in parsed if instruction is not None]
     mains = _main_loops([line for line, _ in instructions], regions, looped)
     codes = control_codes(compiled.binary, compiled.kernel)
     if len(codes) != len(instructions):

@@ -173,9 +173,9 @@ def _narrowest_width(profile: LineProfile | None, kind: AccessKind) -> tuple[int
     if profile.count(InstructionKind.BULK_COPY):
         return 32, True
     if kind == "load" and profile.count(InstructionKind.ASYNC_COPY):
-        return min(each.bytes for each, _ in profile.of(InstructionKind.ASYNC_COPY)), True
+        return min(instruction.bytes for instruction, _ in profile.of(InstructionKind.ASYNC_COPY)), True
     wanted = InstructionKind.LOAD if kind == "load" else InstructionKind.STORE
-    return min((each.bytes for each, _ in profile.of(wanted)), default=0), False
+    return min((instruction.bytes for instruction, _ in profile.of(wanted)), default=0), False
 
 
 def dots_of(compiled: Compiled, runs: Runs, code: Code) -> tuple[DotFacts, ...]:
@@ -358,7 +358,7 @@ def _is_product(graph: Graph, operation: Operation) -> bool:
 def _accumulates(graph: Graph, operation: Operation) -> bool:
     """Whether a result's only use is to be added to a loop-carried value."""
     results = set(operation.results)
-    users = [each for each in graph.operations if results & set(each.operands)]
+    users = [operation for operation in graph.operations if results & set(operation.operands)]
     if len(users) != 1 or users[0].name not in {"arith.addf", "arith.addi", "arith.maxnumf", "arith.maximumf"}:
         return False
     other = next((operand for operand in users[0].operands if operand not in results), None)
@@ -389,11 +389,11 @@ def loop_rounds(compiled: Compiled, runs: Runs, accesses: Iterable[AccessFacts],
     These are one per depth of a pipeline of asynchronous loads; without machine code, also one per iteration.
     """
     graph, rounds = compiled.graph, dict[int, float]()
-    loads = [each for each in accesses if each.operation == "load"]
+    loads = [access for access in accesses if access.operation == "load"]
     for site in compiled.effects.sites:
         operation = graph.operations[site.index]
         loop, line = loop_of(graph, operation), line_of(graph, operation)
-        is_async = any(each.is_async for each in loads if each.line == line)
+        is_async = any(load.is_async for load in loads if load.line == line)
         if loop is not None and site.kind is Access.READ and (is_async or not code.machine):
             together = max(1, stages - 1) if is_async else 1
             rounds[loop] = max(rounds.get(loop, 0.0), 1.0, runs.trips(operation) / together)

@@ -47,7 +47,7 @@ def no_tensor_cores(facts: Facts) -> PerformanceFinding | None:
             replace(dot, kind=kinds.get(dot.kind, dot.kind), on_tensor_cores=True) if dot in dots else dot
             for dot in facts.dots
         )
-        shared = tuple(replace(each, wavefronts=each.wavefronts * 0.15) for each in facts.shared)
+        shared = tuple(replace(access, wavefronts=access.wavefronts * 0.15) for access in facts.shared)
         fixed = _without_lines(replace(facts, dots=on_cores, shared=shared), {dot.line for dot in dots}, 0.06)
         return PerformanceFinding(Cause.NO_TENSOR_CORES, worst.line, text, {"TFLOP": worst.flops / 1e12}, fixed)
     return _product_by_sums(facts)
@@ -58,11 +58,11 @@ _LARGER_TILE = "Use tiles of at least 16 x 16 x 16, and num_warps=4 or a multipl
 
 
 def _product_by_sums(facts: Facts) -> PerformanceFinding | None:
-    products, times = [each for each in facts.reductions if each.as_product], times_of(facts)
+    products, times = [reduction for reduction in facts.reductions if reduction.as_product], times_of(facts)
     if not products or max(times.arithmetic, times.shared) < _LEAST_SHARE * times.longest:
         return None
-    heaviest = max(products, key=lambda each: each.flops)
-    lines = {each.line for each in products}
+    heaviest = max(products, key=lambda product: product.flops)
+    lines = {product.line for product in products}
     text = (
         f"The sum of products of two broadcast tiles in {lines_text(lines)} is a matrix product without the tensor "
         "cores. Use tl.dot (tiles of at least 16)."
@@ -76,7 +76,7 @@ def _product_by_sums(facts: Facts) -> PerformanceFinding | None:
 
 def _without_lines(facts: Facts, lines: set[int | None], left: float) -> Facts:
     """Return facts in which some lines keep only the share ``left`` of their instructions."""
-    changed = (each.scaled_by(left) if each.line in lines else each for each in facts.lines)
+    changed = (line.scaled_by(left) if line.line in lines else line for line in facts.lines)
     return replace(facts, lines=tuple(changed))
 
 
@@ -86,14 +86,14 @@ def wide_operands(facts: Facts) -> PerformanceFinding | None:
     if not wide:
         return None
     worst = max(wide, key=lambda dot: dot.flops)
-    where = lines_text(each.line for each in wide if (each.was_narrower, each.kind) == (worst.was_narrower, worst.kind))
+    where = lines_text(dot.line for dot in wide if (dot.was_narrower, dot.kind) == (worst.was_narrower, worst.kind))
     sums = "int32" if worst.was_narrower == "int8" else "fp32"
     text = (
         f"{worst.was_narrower} operands of tl.dot in {where} are converted to {worst.kind}: a lower rate of the tensor "
         f"cores, and more shared memory. Drop the conversion: tl.dot accumulates in {sums} anyway."
     )
     dots = tuple(replace(d, kind=d.was_narrower, on_tensor_cores=True) if d in wide else d for d in facts.dots)
-    shared = tuple(replace(each, wavefronts=each.ideal_wavefronts / 2) for each in facts.shared)
+    shared = tuple(replace(access, wavefronts=access.ideal_wavefronts / 2) for access in facts.shared)
     exact = {dot.line for dot in wide if not dot.on_tensor_cores}
     fixed = _without_lines(replace(facts, dots=dots, shared=shared), exact, 0.06)
     return PerformanceFinding(Cause.WIDE_OPERANDS, worst.line, text, {"TFLOP": worst.flops / 1e12}, fixed)
@@ -114,7 +114,7 @@ def small_tiles(facts: Facts) -> PerformanceFinding | None:
     if paced < 0.7 * times.longest or not worst.in_loop:
         return None
     larger = ((max(rows, m), max(columns, n)) for rows, columns in _TILES)
-    wide = next((each for each in larger if _fits_tile(facts, m * n, each[0] * each[1])), None)
+    wide = next((tile for tile in larger if _fits_tile(facts, m * n, tile[0] * tile[1])), None)
     if wide is None:
         return None
     factor = (1 / wide[0] + 1 / wide[1]) / (1 / m + 1 / n)
@@ -124,11 +124,11 @@ def small_tiles(facts: Facts) -> PerformanceFinding | None:
         f"The tile of tl.dot in {lines} is {m} x {n}; {pace}. A larger one, such as {wide[0]} x {wide[1]}{warps}, "
         f"loads {1 / factor:.2g}x less."
     )
-    accesses = tuple(scale_traffic(each, factor) if each.in_loop else each for each in facts.accesses)
+    accesses = tuple(scale_traffic(access, factor) if access.in_loop else access for access in facts.accesses)
     programs = max(1, int(facts.programs * m * n / wide[0] / wide[1]))
     dots = tuple(replace(dot, tile=(*wide, dot.tile[2])) if dot in small else dot for dot in facts.dots)
-    shared = tuple(replace(each, wavefronts=each.wavefronts * factor) for each in facts.shared)
-    scaled = tuple(each.scaled_by(factor) for each in facts.lines)
+    shared = tuple(replace(access, wavefronts=access.wavefronts * factor) for access in facts.shared)
+    scaled = tuple(line.scaled_by(factor) for line in facts.lines)
     fixed = replace(facts, accesses=accesses, programs=programs, dots=dots, shared=shared, lines=scaled)
     figures = {"rows": float(m), "columns": float(n), "fetched by larger tiles": factor}
     return PerformanceFinding(Cause.TILES, worst.line, text, figures, fixed)
@@ -193,21 +193,21 @@ def _slow_word(line: LineFacts) -> str:
 
 def reductions_in_loops(facts: Facts) -> PerformanceFinding | None:
     """A loop reduces a tile in every round, and adds the results up."""
-    reductions = [each for each in facts.reductions if each.in_loop and each.accumulates and each.trips >= 8]
+    reductions = [r for r in facts.reductions if r.in_loop and r.accumulates and r.trips >= 8]
     waves = max(1.0, facts.programs / facts.slots)
-    waiting = waves * sum(each.trips for each in reductions) * ROUND_S
-    computing = sum(line.instructions for line in facts.lines if line.line in {each.line for each in reductions})
+    waiting = waves * sum(reduction.trips for reduction in reductions) * ROUND_S
+    computing = sum(line.instructions for line in facts.lines if line.line in {r.line for r in reductions})
     is_much = computing > _LEAST_SHARE * sum(line.instructions for line in facts.lines)
     if not reductions or facts.dots or not (is_much or waiting > 0.25 * times_of(facts).longest):
         return None
-    worst = max(reductions, key=lambda each: each.trips)
-    lines = {each.line for each in reductions}
-    alike = [each.line for each in reductions if (each.trips, each.knows_trips) == (worst.trips, worst.knows_trips)]
+    worst = max(reductions, key=lambda reduction: reduction.trips)
+    lines = {reduction.line for reduction in reductions}
+    alike = [r.line for r in reductions if (r.trips, r.knows_trips) == (worst.trips, worst.knows_trips)]
     text = (
         f"{sentence(iterations_text(worst))} reduces over all threads in {lines_text(alike)}, with a barrier each "
         "time. Accumulate the tile in the loop (acc += x), and reduce once after it."
     )
-    kept = tuple(each for each in facts.reductions if each not in reductions)
+    kept = tuple(reduction for reduction in facts.reductions if reduction not in reductions)
     fixed = _without_lines(replace(facts, reductions=kept), lines, 0.1)
     return PerformanceFinding(Cause.REDUCTION, worst.line, text, {"iterations": worst.trips}, fixed)
 
@@ -224,7 +224,7 @@ def register_spills(facts: Facts) -> PerformanceFinding | None:
     maxnreg = ", or a larger maxnreg" if (facts.registers or 0) < most_registers else ""
     text = f"Each thread spills {facts.spill_bytes:,} B of registers{where}. Use {threads}"
     text += f"a smaller block{maxnreg}." if maxnreg or not threads else "or a smaller block."
-    without = tuple(replace(each, slow={k: v for k, v in each.slow.items() if k != "spill"}) for each in facts.lines)
+    without = tuple(replace(line, slow={k: v for k, v in line.slow.items() if k != "spill"}) for line in facts.lines)
     fixed = replace(facts, spill_bytes=0, lines=without, resident=max(1, facts.resident))
     figures = {"spilled bytes": float(facts.spill_bytes), "registers": float(facts.registers or 0)}
     return PerformanceFinding(Cause.SPILLS, None, text, figures, fixed)
@@ -248,14 +248,14 @@ def few_programs(facts: Facts) -> PerformanceFinding | None:
         device=replace(facts.device, launch_s=2 * facts.device.launch_s),  # a second launch adds the parts up
         programs=more,
         loop_trips=facts.loop_trips * share,
-        reductions=tuple(replace(each, trips=max(1.0, each.trips * share)) for each in facts.reductions),
+        reductions=tuple(replace(r, trips=max(1.0, r.trips * share)) for r in facts.reductions),
     )
     figures = {"programs": float(facts.programs), "SMs": float(many)}
     return PerformanceFinding(Cause.FEW_PROGRAMS, None, text, figures, fixed)
 
 
 def _has_loop(facts: Facts) -> bool:
-    in_loops = [each.in_loop for group in (facts.accesses, facts.reductions, facts.dots) for each in group]
+    in_loops = [fact.in_loop for group in (facts.accesses, facts.reductions, facts.dots) for fact in group]
     return facts.loop_trips > 0 or any(in_loops)
 
 
@@ -282,10 +282,10 @@ def last_wave(facts: Facts) -> PerformanceFinding | None:
 def small_block(facts: Facts) -> PerformanceFinding | None:
     """A block has fewer elements than threads, so that threads repeat each other's work."""
     threads = 32 * facts.warps
-    tiles = [each for each in facts.accesses if each.operation != "atomic" and each.tile_bytes > each.element_bytes]
+    tiles = [a for a in facts.accesses if a.operation != "atomic" and a.tile_bytes > a.element_bytes]
     if facts.programs < 4 * facts.slots or not tiles or facts.dots:
         return None
-    largest = max(tiles, key=lambda each: each.tile_bytes / each.element_bytes)
+    largest = max(tiles, key=lambda access: access.tile_bytes / access.element_bytes)
     elements = largest.tile_bytes / largest.element_bytes
     if elements * max(1.0, largest.trips) >= 2 * threads:
         return None
@@ -299,7 +299,7 @@ def small_block(facts: Facts) -> PerformanceFinding | None:
     fixed = replace(
         facts,
         programs=max(1, facts.programs // factor),
-        lines=tuple(each.scaled_by(max(1 / factor, 0.25)) for each in facts.lines),
+        lines=tuple(line.scaled_by(max(1 / factor, 0.25)) for line in facts.lines),
     )
     figures = {"elements": elements, "threads": float(threads), "programs": float(facts.programs)}
     return PerformanceFinding(Cause.SMALL_BLOCK, largest.line, text, figures, fixed)
@@ -307,24 +307,24 @@ def small_block(facts: Facts) -> PerformanceFinding | None:
 
 def masked_lanes(facts: Facts) -> PerformanceFinding | None:
     """A mask switches off most threads: the block is larger than the data."""
-    moving = [each for each in facts.accesses if each.operation != "atomic" and each.tile_bytes > each.element_bytes]
-    total = sum(each.bytes for each in moving)
-    off = [each for each in moving if each.lanes_off > 0.45 and each.bytes > 0.2 * total]
+    moving = [a for a in facts.accesses if a.operation != "atomic" and a.tile_bytes > a.element_bytes]
+    total = sum(access.bytes for access in moving)
+    off = [access for access in moving if access.lanes_off > 0.45 and access.bytes > 0.2 * total]
     if not off:
         return None
-    worst = max(off, key=lambda each: each.bytes)
-    alike = [each for each in off if (each.lanes_off, each.tile_bytes) == (worst.lanes_off, worst.tile_bytes)]
+    worst = max(off, key=lambda access: access.bytes)
+    alike = [access for access in off if (access.lanes_off, access.tile_bytes) == (worst.lanes_off, worst.tile_bytes)]
     elements = worst.tile_bytes / worst.element_bytes
     used = elements * (1 - worst.lanes_off)
     text = (
-        f"The mask of {lines_text(each.line for each in alike)} disables {share_text(worst.lanes_off)} of the lanes: "
+        f"The mask of {lines_text(a.line for a in alike)} disables {share_text(worst.lanes_off)} of the lanes: "
         f"the block has {count_text(elements)} elements, about {count_text(used)} in bounds. Use a smaller block "
         "(triton.next_power_of_2 of the size, or a loop over blocks), or several rows per program."
     )
     left = 1 - worst.lanes_off
     fixed = replace(
         facts,
-        lines=tuple(each.scaled_by(left) for each in facts.lines),
+        lines=tuple(line.scaled_by(left) for line in facts.lines),
         resident=max(facts.resident, int(facts.resident / left)),
     )
     figures = {"lanes off": worst.lanes_off, "elements": elements}

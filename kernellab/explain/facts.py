@@ -140,10 +140,10 @@ class AccessFacts:
 
 def is_repeated(group: Sequence[AccessFacts]) -> bool:
     """Whether several lines load the same elements: equally many bytes, few of them for the first time."""
-    if len({each.line for each in group}) < 2:
+    if len({access.line for access in group}) < 2:
         return False
-    sizes = [each.bytes for each in group]
-    touched = max((each.touched_bytes or 0.0) for each in group)
+    sizes = [access.bytes for access in group]
+    touched = max((access.touched_bytes or 0.0) for access in group)
     return min(sizes) > 0.7 * max(sizes) and sum(sizes) > 1.7 * (touched or sum(sizes))
 
 

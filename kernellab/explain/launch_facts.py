@@ -68,7 +68,7 @@ def with_memory_waits(facts: Facts) -> Facts:
     if not facts.lines:
         return facts
     warps = facts.programs * facts.warps
-    is_async = any(each.is_async for each in facts.accesses if each.operation == "load")
+    is_async = any(access.is_async for access in facts.accesses if access.operation == "load")
     return replace(
         facts,
         loop_trips=facts.loop_trips + sum(line.load_waits for line in facts.lines if line.in_loop) / warps,
@@ -88,7 +88,7 @@ def static_facts(implementation: Implementation, device: DeviceRates) -> Facts:
     footprint = sum(_asked_bytes(accesses, sizes, splits_atomics=True).values())
     reductions = reductions_of(compiled, runs)
     parts: tuple[AccessFacts | ReductionFacts, ...] = (*accesses, *reductions)
-    guessed = [each.line for each in parts if not each.knows_trips]
+    guessed = [part.line for part in parts if not part.knows_trips]
     assumed = f"{ASSUMED_TRIPS} 8 in {lines_text(guessed)}"
     return Facts(
         kernel=compiled.kernel,
@@ -162,23 +162,23 @@ def with_traffic(facts: Facts, traffic: Traffic, graph: Graph, sizes: Mapping[st
     """Return facts with the counted traffic in place of ideal accesses; ``sizes`` are the bytes of the arguments."""
     file = short_file(main_file(graph))
     rows = [(own_line_among([(row.file, row.line), *row.calls], file), row) for row in traffic.rows]
-    by_argument = {each.argument: each for each in traffic.arguments}
-    counted = tuple(_with_traffic_rows(each, rows) for each in facts.accesses)
-    accesses = tuple(_with_counted_bytes(each, by_argument, sizes) for each in with_touched_bytes(counted, sizes))
+    by_argument = {argument.argument: argument for argument in traffic.arguments}
+    counted = tuple(_with_traffic_rows(access, rows) for access in facts.accesses)
+    accesses = tuple(_with_counted_bytes(access, by_argument, sizes) for access in with_touched_bytes(counted, sizes))
     known = _with_counted_trips(replace(facts, accesses=accesses), facts.accesses)
     unknown = list(_unknown_sentences(traffic))
     if traffic.share < 1:
         unknown.append(f"Traffic extrapolated from {share_text(traffic.share)} of the grid.")
     footprint, fetched = facts.footprint_bytes, 0.0
     if traffic.arguments:
-        footprint = sum(_touched_bytes(each, sizes, reads=True, writes=True) for each in traffic.arguments)
-        fetched = float(sum(_argument_dram_bytes(each, facts) for each in traffic.arguments))
+        footprint = sum(_touched_bytes(argument, sizes, reads=True, writes=True) for argument in traffic.arguments)
+        fetched = float(sum(_argument_dram_bytes(argument, facts) for argument in traffic.arguments))
     else:
         fetched = _least_dram_bytes(known, sizes)
     return replace(
         known,
         lines=_with_counted_runs(known.lines, traffic, file),
-        atomics=tuple(_with_addresses(each, by_argument) for each in facts.atomics),
+        atomics=tuple(_with_addresses(atomic, by_argument) for atomic in facts.atomics),
         shared=_shared_facts(rows),
         footprint_bytes=footprint,
         dram_bytes=fetched + _repeated_dram_bytes(known),
@@ -208,32 +208,32 @@ def _with_counted_trips(facts: Facts, guessed: Sequence[AccessFacts]) -> Facts:
     return replace(
         facts,
         accesses=tuple(
-            replace(each, trips=each.trips * ratio(each.trips, knows_trips=each.knows_trips), knows_trips=True)
-            for each in facts.accesses
+            replace(a, trips=a.trips * ratio(a.trips, knows_trips=a.knows_trips), knows_trips=True)
+            for a in facts.accesses
         ),
-        lines=tuple(each.scaled_by(by_line[each.line]) for each in facts.lines),
-        dots=tuple(replace(each, flops=each.flops * by_line.get(each.line, 1.0)) for each in facts.dots),
+        lines=tuple(line.scaled_by(by_line[line.line]) for line in facts.lines),
+        dots=tuple(replace(dot, flops=dot.flops * by_line.get(dot.line, 1.0)) for dot in facts.dots),
         reductions=tuple(
-            replace(each, trips=each.trips * ratio(each.trips, knows_trips=each.knows_trips), knows_trips=True)
-            for each in facts.reductions
+            replace(r, trips=r.trips * ratio(r.trips, knows_trips=r.knows_trips), knows_trips=True)
+            for r in facts.reductions
         ),
         loop_trips=facts.loop_trips * ratio(max(ratios)),
-        unknown=tuple(each for each in facts.unknown if not each.startswith(ASSUMED_TRIPS)),
+        unknown=tuple(reason for reason in facts.unknown if not reason.startswith(ASSUMED_TRIPS)),
     )
 
 
 def _with_counted_runs(lines: Iterable[LineFacts], traffic: Traffic, file: str) -> tuple[LineFacts, ...]:
     """Return lines with their machine instructions as often as the PTX of each line was run."""
     instructions, executed = Counter[Line](), dict[Line, float]()
-    for each in traffic.line_runs:
-        line = own_line_among([(each.file, each.line), *each.calls], file)
-        instructions[line] += each.instructions
-        executed[line] = executed.get(line, 0.0) + each.executed
+    for run in traffic.line_runs:
+        line = own_line_among([(run.file, run.line), *run.calls], file)
+        instructions[line] += run.instructions
+        executed[line] = executed.get(line, 0.0) + run.executed
     return tuple(
-        each.scaled_by(executed[each.line] / instructions[each.line] / each.copies / each.runs)
-        if executed.get(each.line) and each.runs
-        else each
-        for each in lines
+        line.scaled_by(executed[line.line] / instructions[line.line] / line.copies / line.runs)
+        if executed.get(line.line) and line.runs
+        else line
+        for line in lines
     )
 
 
@@ -283,7 +283,7 @@ def _with_traffic_rows(access: AccessFacts, rows: list[tuple[Line, TrafficRow]])
 def _lane_step_bytes(rows: Iterable[TrafficRow]) -> float | None:
     """Return the median distance in bytes between neighbouring threads in the request with most sectors."""
     examples = [row.example for row in rows if row.example is not None]
-    worst = max(examples, key=lambda each: each.sectors, default=None)
+    worst = max(examples, key=lambda example: example.sectors, default=None)
     offsets = [] if worst is None else [offset for offset in worst.offsets if offset is not None]
     steps = [abs(after - before) for before, after in pairwise(offsets)]
     return float(median(steps)) if steps else None

@@ -54,7 +54,7 @@ def uncoalesced_access(facts: Facts) -> PerformanceFinding | None:
         return None
     worst = max(wasteful, key=lambda access: access.sectors - access.ideal_sectors)
     alike = [a for a in wasteful if a.sectors >= _ALIKE * worst.sectors and a.leaves_gaps == worst.leaves_gaps]
-    sectors, ideal = (sum(getattr(each, name) for each in alike) for name in ("sectors", "ideal_sectors"))
+    sectors, ideal = (sum(getattr(access, name) for access in alike) for name in ("sectors", "ideal_sectors"))
     text = (
         f"{_accesses_text(alike)} with scattered addresses: {count_text(sectors)} sectors, "
         f"{count_text(ideal)} ideal; {_part_text(sectors / total)} of the kernel's traffic. "
@@ -84,7 +84,7 @@ _REMEDY_OF_GAPS = (
 def _accesses_text(accesses: Sequence[AccessFacts]) -> str:
     """Return ``Lines 3 and 4 load x and line 5 stores y and z``."""
     arguments: dict[tuple[int | None, str], list[str]] = {}
-    for access in sorted(accesses, key=lambda each: (each.line or 0, each.operation)):
+    for access in sorted(accesses, key=lambda access: (access.line or 0, access.operation)):
         verb = "load" if access.operation == "load" else "store"
         arguments.setdefault((access.line, verb), []).append(access.argument)
     lines: dict[tuple[str, str], list[int | None]] = {}
@@ -97,7 +97,7 @@ def _accesses_text(accesses: Sequence[AccessFacts]) -> str:
 
 def _places_text(accesses: Sequence[AccessFacts | AtomicFacts]) -> str:
     """Return ``x and y in lines 3 and 4``."""
-    return f"{joined_text(each.argument for each in accesses)} in {lines_text(each.line for each in accesses)}"
+    return f"{joined_text(a.argument for a in accesses)} in {lines_text(a.line for a in accesses)}"
 
 
 def _part_text(share: float) -> str:
@@ -115,26 +115,26 @@ def _coalesce_access(access: AccessFacts) -> AccessFacts:
 
 def _with_accesses(facts: Facts, changed: Iterable[AccessFacts], change: Callable[[AccessFacts], AccessFacts]) -> Facts:
     """Return the facts with some accesses changed."""
-    chosen = {id(each) for each in changed}
+    chosen = {id(access) for access in changed}
     return replace(facts, accesses=tuple(change(a) if id(a) in chosen else a for a in facts.accesses))
 
 
 def narrow_access(facts: Facts) -> PerformanceFinding | None:
     """Threads own neighbouring elements and move them one by one: alignment or a common mask is not proven."""
-    total = sum(each.bytes for each in facts.accesses)
-    slow = [each for each in facts.accesses if each.is_narrow and each.is_split and each.bytes > _OF_ALL * total]
+    total = sum(access.bytes for access in facts.accesses)
+    slow = [a for a in facts.accesses if a.is_narrow and a.is_split and a.bytes > _OF_ALL * total]
     if not slow:
         return None
-    worst = max(slow, key=lambda each: each.bytes / each.width_bytes)
+    worst = max(slow, key=lambda access: access.bytes / access.width_bytes)
     wide, figures_of = worst.possible_bytes, attrgetter("width_bytes", "possible_bytes", "element_bytes")
-    alike = [each for each in slow if figures_of(each) == figures_of(worst)]
-    reasons = dict.fromkeys(why for each in alike for why in _why_narrow(each, wide // max(1, worst.element_bytes)))
+    alike = [access for access in slow if figures_of(access) == figures_of(worst)]
+    reasons = dict.fromkeys(why for a in alike for why in _why_narrow(a, wide // max(1, worst.element_bytes)))
     text = (
         f"{_accesses_text(alike)} {worst.width_bytes} B per thread and instruction; {wide} B fit. {' '.join(reasons)}"
     )
     fixed = _with_accesses(facts, slow, _widen_access)
     factor = worst.width_bytes / wide
-    lines = {each.line for each in slow}
+    lines = {access.line for access in slow}
     fixed = replace(
         fixed,
         lines=tuple(
@@ -211,7 +211,7 @@ def repeated_loads(facts: Facts) -> PerformanceFinding | None:
     sums = {name: sum(access.bytes for access in group) for name, group in passes.items()}
     alike = {name: group for name, group in passes.items() if sums[name] >= _ALIKE * max(sums.values())}
     group = max(alike.values(), key=lambda group: sum(access.bytes for access in group))
-    later = [each for own in alike.values() for each in sorted(own, key=lambda access: access.line or 0)[1:]]
+    later = [load for own in alike.values() for load in sorted(own, key=lambda access: access.line or 0)[1:]]
     times = sum(access.bytes for access in group) / max(access.touched_bytes or access.bytes for access in group)
     last = max(later, key=lambda access: access.line or 0).line
     text = (
@@ -237,7 +237,7 @@ def _more_warps(facts: Facts) -> str:
 def shared_loads(facts: Facts) -> PerformanceFinding | None:
     """Every program loads most of an argument, for few results."""
     many = facts.programs // facts.device.multiprocessors
-    moved = sum(each.moved_bytes for each in facts.accesses)
+    moved = sum(access.moved_bytes for access in facts.accesses)
     loads = [
         load
         for load in facts.accesses
@@ -248,11 +248,11 @@ def shared_loads(facts: Facts) -> PerformanceFinding | None:
     ]
     if not loads or facts.dots or many < 2:
         return None
-    worst = max(loads, key=lambda each: each.bytes)
+    worst = max(loads, key=lambda load: load.bytes)
     alike = [load for load in loads if load.bytes >= _ALIKE * worst.bytes]
     times, each_takes = _reuse(worst), min(_RESULTS, many)
-    is_whole = all((each.touched_bytes or 0.0) > 0.99 * (each.argument_bytes or math.inf) for each in alike)
-    loaded, distinct = sum(each.bytes for each in alike), sum(each.touched_bytes or 0.0 for each in alike)
+    is_whole = all((access.touched_bytes or 0.0) > 0.99 * (access.argument_bytes or math.inf) for access in alike)
+    loaded, distinct = sum(access.bytes for access in alike), sum(access.touched_bytes or 0.0 for access in alike)
     text = (
         f"Each of {count_text(facts.programs)} programs loads {'all' if is_whole else 'most'} of "
         f"{_places_text(alike)}: {bytes_text(loaded)} loaded, {bytes_text(distinct)} distinct. "
@@ -276,10 +276,10 @@ def program_order(facts: Facts) -> PerformanceFinding | None:
         return None
     if facts.dram_bytes < 0.5 * facts.device.l2_bytes:
         return None
-    repeated = [each for each in facts.accesses if each.operation == "load" and _reuse(each) > 1.5]
-    if not repeated or any(not each.is_split for each in facts.accesses):
+    repeated = [access for access in facts.accesses if access.operation == "load" and _reuse(access) > 1.5]
+    if not repeated or any(not access.is_split for access in facts.accesses):
         return None
-    worst = max(repeated, key=lambda each: each.bytes - (each.touched_bytes or each.bytes))
+    worst = max(repeated, key=lambda load: load.bytes - (load.touched_bytes or load.bytes))
     times = facts.dram_bytes / facts.footprint_bytes
     alike = [
         a for a in repeated if a.bytes >= _ALIKE * worst.bytes and _ALIKE <= _reuse(a) / _reuse(worst) <= 1 / _ALIKE
@@ -299,24 +299,24 @@ def _reuse(access: AccessFacts) -> float:
 
 def bank_conflicts(facts: Facts) -> PerformanceFinding | None:
     """Threads of a warp access different words of one bank of shared memory, one after the other."""
-    wasteful = [each for each in facts.shared if each.wavefronts > 1.5 * each.ideal_wavefronts > 0]
+    wasteful = [access for access in facts.shared if access.wavefronts > 1.5 * access.ideal_wavefronts > 0]
     times = times_of(facts)
     if not wasteful or times.shared < 0.2 * times.longest:
         return None
-    worst = max(wasteful, key=lambda each: each.wavefronts - each.ideal_wavefronts)
+    worst = max(wasteful, key=lambda access: access.wavefronts - access.ideal_wavefronts)
     ways = worst.wavefronts / worst.ideal_wavefronts
     alike = [
-        each
-        for each in wasteful
-        if each.wavefronts >= _ALIKE * worst.wavefronts and each.ideal_wavefronts <= worst.ideal_wavefronts / _ALIKE
+        a
+        for a in wasteful
+        if a.wavefronts >= _ALIKE * worst.wavefronts and a.ideal_wavefronts <= worst.ideal_wavefronts / _ALIKE
     ]
-    turns, ideal = sum(each.wavefronts for each in alike), sum(each.ideal_wavefronts for each in alike)
+    turns, ideal = sum(access.wavefronts for access in alike), sum(access.ideal_wavefronts for access in alike)
     text = (
-        f"{sentence(lines_text(each.line for each in alike))}: {ways:.2g}-way bank conflicts "
+        f"{sentence(lines_text(access.line for access in alike))}: {ways:.2g}-way bank conflicts "
         f"({count_text(turns)} wavefronts, {count_text(ideal)} ideal). Spread the indices over the banks "
         "of shared memory (another order of axes, an odd stride), or keep the values in registers."
     )
-    chosen = {id(each) for each in wasteful}
+    chosen = {id(access) for access in wasteful}
     shared = (replace(e, wavefronts=e.ideal_wavefronts) if id(e) in chosen else e for e in facts.shared)
     fixed = replace(facts, shared=tuple(shared))
     figures = {"wavefronts": turns, "without conflicts": ideal}
@@ -325,16 +325,16 @@ def bank_conflicts(facts: Facts) -> PerformanceFinding | None:
 
 def no_pipeline(facts: Facts) -> PerformanceFinding | None:
     """Each iteration of a loop waits for its own loads, and too few programs run meanwhile to hide that."""
-    loops = [each for each in facts.accesses if each.operation == "load" and each.in_loop]
-    waiting = [each for each in loops if not each.is_async and each.trips >= _LEAST_ROUNDS]
+    loops = [access for access in facts.accesses if access.operation == "load" and access.in_loop]
+    waiting = [load for load in loops if not load.is_async and load.trips >= _LEAST_ROUNDS]
     times = times_of(facts)
     if not waiting or times.latency < 0.5 * times.longest:
         return None
     if not facts.dots and bytes_in_flight(facts) > 0.8 * needed_bytes_in_flight(facts):
         return None
-    worst = max(waiting, key=lambda each: (each.tile_bytes, each.trips, -(each.line or 0)))
+    worst = max(waiting, key=lambda load: (load.tile_bytes, load.trips, -(load.line or 0)))
     figures_of = attrgetter("tile_bytes", "trips", "knows_trips", "width_bytes")
-    alike = [each for each in waiting if figures_of(each) == figures_of(worst)]
+    alike = [load for load in waiting if figures_of(load) == figures_of(worst)]
     in_flight, needed = bytes_in_flight(facts), needed_bytes_in_flight(facts)
     hidden = f"; about {bytes_text(needed)} needed to hide latency" if in_flight < needed else ""
     text = (
@@ -404,21 +404,21 @@ def contended_atomics(facts: Facts) -> PerformanceFinding | None:
         "serialized. Reduce first, with tl.sum (or tl.histogram) over the block, then one atomic per program."
     )
     changed = tuple(
-        replace(each, updates=min(each.updates, float(facts.programs) * max(1.0, each.addresses or 1.0)))
-        if each in contended
-        else each
-        for each in facts.atomics
+        replace(atomic, updates=min(atomic.updates, float(facts.programs) * max(1.0, atomic.addresses or 1.0)))
+        if atomic in contended
+        else atomic
+        for atomic in facts.atomics
     )
-    arguments = {each.argument for each in contended}
-    left = sum(each.updates for each in changed) / sum(each.updates for each in facts.atomics)
+    arguments = {atomic.argument for atomic in contended}
+    left = sum(access.updates for access in changed) / sum(atomic.updates for atomic in facts.atomics)
     fixed = replace(
         facts,
         atomics=changed,
         accesses=tuple(
-            replace(each, sectors=each.sectors * left, requests=each.requests * left)
-            if each.operation == "atomic" and each.argument in arguments
-            else each
-            for each in facts.accesses
+            replace(access, sectors=access.sectors * left, requests=access.requests * left)
+            if access.operation == "atomic" and access.argument in arguments
+            else access
+            for access in facts.accesses
         ),
     )
     return PerformanceFinding(

@@ -44,7 +44,7 @@ def narrow_accesses(compiled: Compiled, arguments: Mapping[str, Any]) -> Mapping
     if compiled.target.backend != "cuda" or "ptx" not in compiled.stages:
         return {}
     profiles = profiles_of("ptx", stage_lines("ptx", compiled.ptx))
-    found: dict[str, dict[NarrowAccess, None]] = {}
+    accesses_by_argument: dict[str, dict[NarrowAccess, None]] = {}
     for operation in compiled.graph.operations:
         place = place_of(operation.location)
         profile = profiles.get((place.file, place.line))
@@ -53,14 +53,14 @@ def narrow_accesses(compiled: Compiled, arguments: Mapping[str, Any]) -> Mapping
         access = _narrow_access(compiled, operation, profile)
         if access is not None:
             for name in _limiting_arguments(compiled, operation, access, arguments):
-                found.setdefault(name, {})[access] = None
-    return {name: tuple(accesses) for name, accesses in found.items()}
+                accesses_by_argument.setdefault(name, {})[access] = None
+    return {name: tuple(accesses) for name, accesses in accesses_by_argument.items()}
 
 
 def _narrow_access(compiled: Compiled, operation: Operation, profile: LineProfile) -> NarrowAccess | None:
     """Return the access of an operation if its narrowest instruction moves less than fits, else None."""
     kind = _KINDS[operation.name]
-    widths = [each.bytes for wanted in _INSTRUCTIONS[kind] for each, _ in profile.of(wanted)]
+    widths = [instruction.bytes for wanted in _INSTRUCTIONS[kind] for instruction, _ in profile.of(wanted)]
     owned = access_bytes(compiled.graph, operation) // compiled.resources.threads
     possible = min(_WIDEST_BYTES, 1 << (owned.bit_length() - 1)) if owned else 0
     if not widths or min(widths) >= possible:

@@ -295,7 +295,7 @@ class Profile(Drawable):
         names = ["file", "line", "called_from", "address", "instruction", "samples", "share", "low", "high", "reason"]
         total = max(self.samples, 1)
         rows = [
-            *(_row(each, stalls, None, "", (each.share.value, each.share.low, each.share.high)) for each in self.lines),
+            *(_row(row, stalls, None, "", (row.share.value, row.share.low, row.share.high)) for row in self.lines),
             *(_row(i, stalls, i.address, i.text, (i.samples / total, None, None)) for i in self.instructions),
         ]
         frame = pd.DataFrame(rows, columns=[*names, *map(str, stalls)])
@@ -352,7 +352,7 @@ def samples_by_place(
     for address, all_reasons in parts.items():
         text, (file, line, calls) = code[address][0] if address in code else "", place_of_address(address)
         instructions.append(InstructionSamples(address, text, file, line, sum_reasons(all_reasons), calls))
-    instructions.sort(key=lambda each: -each.samples)
+    instructions.sort(key=lambda instruction: -instruction.samples)
     return _line_samples(sessions, lambda place: place_of_address(address_of(place))), tuple(instructions)
 
 

@@ -177,5 +177,5 @@ def profile_with_explanation(session: Session, call: UserCall, timeout_s: float,
     if not profile.refused:
         return profile
     answer = _explanation_from(session, implementation)
-    sentences = (answer.summary, *(f"{each.cause}: {each.text}" for each in answer.findings))
+    sentences = (answer.summary, *(f"{finding.cause}: {finding.text}" for finding in answer.findings))
     return replace(profile, notes=(*profile.notes, *sentences))

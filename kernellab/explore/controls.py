@@ -168,7 +168,7 @@ def _step(leading: list[int], last: int) -> Sequence[int] | None:
 
 
 def _holds(values: Iterable[Any], value: Any) -> bool:
-    return any(type(each) is type(value) and each == value for each in values)
+    return any(type(member) is type(value) and member == value for member in values)
 
 
 def _is_integer(value: object) -> bool:
@@ -300,7 +300,7 @@ def _of_constexpr(subject: Subject, name: str, value: Any) -> Iterable[Control]:
 
 def _of_configs(subject: Subject) -> dict[str, Control]:
     """Return a control for each parameter that the configs of an autotuner set to different values."""
-    found = {}
+    controls = {}
     for name in dict.fromkeys(name for config in subject.configs for name in config):
         values = [config[name] for config in subject.configs if config.get(name) is not None]
         choices = (
@@ -310,8 +310,8 @@ def _of_configs(subject: Subject) -> dict[str, Control]:
             choices = list(powers_around(choices[0]))
         if choices and (len(choices) > 1 or name not in INTEGER_OPTIONS):
             control = Control(name, tuple(choices), values[0])
-            found[name] = control.starting_at(subject.launched.get(name, values[0]))
-    return found
+            controls[name] = control.starting_at(subject.launched.get(name, values[0]))
+    return controls
 
 
 def _notes(subject: Subject, controls: list[Control]) -> Iterable[str]:

@@ -137,9 +137,9 @@ class OnGpu:
     def _check(self, request: Request, compiled: Compiled) -> Verdict | None:
         if self.verdicts.check is None:
             return None
-        launch, given = request.launches.of(request.config), (self.inputs, self.zeroed)
+        launch, runtime = request.launches.of(request.config), self.runtime
         copies, poisoned = launch_on_copies(
-            self.runtime, launch, compiled.effects, self.runtime.device, self.timeout_s, *given
+            runtime, launch, compiled.effects, runtime.device, self.timeout_s, self.inputs, self.zeroed
         )
         before = with_zeros(replaced_arguments(launch, self.inputs), self.zeroed)
         return self.verdicts.compare_with_check(before, outputs_of(copies), poisoned)
@@ -375,7 +375,7 @@ def _verdict_against_first(first: str, differences: Sequence[OutputDifference]) 
     """Return the verdict of a comparison with the outputs of the ``first`` point."""
     if not differences:
         return Verdict(True, f"agrees with the first point ({first})")
-    return Verdict(False, f"differs from the first point ({first}): {'; '.join(each.text for each in differences)}")
+    return Verdict(False, f"differs from the first point ({first}): {'; '.join(d.text for d in differences)}")
 
 
 def outputs_of(copies: Copies) -> dict[str, Any]:

@@ -158,12 +158,12 @@ class PointHistory:
 
         Where none of them was timed, it is that with the least predicted time.
         """
-        alike = [each for each in self.evaluations if each.sizes == tuple(sizes) and each.target == target]
+        alike = [e for e in self.evaluations if e.sizes == tuple(sizes) and e.target == target]
         best: Evaluation | None = None
         for evaluation in alike:
             if evaluation.is_timed:
                 best = evaluation if best is None or _is_faster(evaluation, best) else best
-        return best or min((each for each in alike if each.is_predicted), key=_predicted_ms, default=None)
+        return best or min((e for e in alike if e.is_predicted), key=_predicted_ms, default=None)
 
     def frame(self, jobs: int, provenance: Mapping[str, Any]) -> pandas.DataFrame:
         """Return a row per point: the columns of a tuning's frame, then where it was and whether it was right."""
@@ -319,8 +319,8 @@ class Keeper:
     def earlier(self) -> list[str]:
         """Return the points of this version that were kept before, the latest first, in words."""
         version = self.kernels.current_version(self.kernel)
-        found = [row.measurement for row in self.kernels.store.history.measurements(version.id)]
-        kept = [m for m in reversed(found) if _KEPT in m.details]
+        measurements = [row.measurement for row in self.kernels.store.history.measurements(version.id)]
+        kept = [m for m in reversed(measurements) if _KEPT in m.details]
         return list(dict.fromkeys(_line(str(m.details[_KEPT]), m.time_ms, m.device) for m in kept))
 
 

@@ -63,8 +63,8 @@ def summarize_outputs(outputs: Mapping[str, Any]) -> tuple[OutputSummary, ...]:
         shape, counts, means, samples = summary(tensor)
         digits = 17 if tensor.dtype.itemsize // (1 + tensor.is_complex()) == 8 else 7
         rounded_figures = (
-            tuple(_round_to_digits(each, digits) for each in means),
-            tuple(_round_to_digits(each, digits) for each in samples),
+            tuple(_round_to_digits(mean, digits) for mean in means),
+            tuple(_round_to_digits(sample, digits) for sample in samples),
         )
         summaries.append(OutputSummary(name, tuple(shape), tuple(counts), *rounded_figures))
     return tuple(summaries)
@@ -76,7 +76,7 @@ def _round_to_digits(number: float, digits: int) -> float:
 
 def expected_text(expected: Sequence[OutputSummary]) -> Iterator[str]:
     """Yield the source of the table ``EXPECTED`` and of `summary`."""
-    figures = {e.name: [list(each) for each in (e.shape, e.counts, e.means, e.samples)] for e in expected}
+    figures = {e.name: [list(figures) for figures in (e.shape, e.counts, e.means, e.samples)] for e in expected}
     rows = [f"    {literal(name)}: ({', '.join(map(literal, parts))})," for name, parts in figures.items()]
     comment = (
         "# What the outputs were when this file was written: shape, counts, mean magnitudes, samples; see `summary`."
@@ -210,7 +210,7 @@ def _check_source(plan: LauncherPlan, expected: Sequence[OutputSummary], *, has_
     outputs = [output_expression(plan.launch, name)[1].dtype for name in plan.mutated]
     dtypes = [argument.dtype for argument in plan.parameters if argument.kind == "tensor"]
     # integers are exact, whatever they are computed from
-    shares = [tolerance_over([each, *dtypes], has_dot=has_dot) if "float" in each else 0.0 for each in outputs]
+    shares = [tolerance_over([dtype, *dtypes], has_dot=has_dot) if "float" in dtype else 0.0 for dtype in outputs]
     lines = [
         "def check(device, **meta):",
         '    """Launch once, with these meta-parameters; raise AssertionError if an output is wrong."""',

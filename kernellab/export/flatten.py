@@ -345,7 +345,7 @@ def function_text(function: Callable[..., Any]) -> str:
 def append_closures(closure: Closure, others: Sequence[Closure]) -> tuple[Closure, tuple[dict[int, int], ...]]:
     """Append the functions of other closures to one, equal ones once; return it, and a map of indices for each."""
     functions = list(closure.functions)
-    own, *keys_of_others = content_keys([each.functions for each in (closure, *others)])
+    own, *keys_of_others = content_keys([member.functions for member in (closure, *others)])
     known = {own[index]: index for index in reversed(range(len(functions)))}
     index_maps = []
     for other, keys in zip(others, keys_of_others, strict=True):

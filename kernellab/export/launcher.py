@@ -219,7 +219,7 @@ def _extent_expression(
     """Return the expression of an output's extent, from the first input, or from the last one for the last axis."""
     last = axis == len(output.shape) - 1
     axes = [(a, k) for a in (reversed(inputs) if last and axis else inputs) for k in range(len(a.shape))]
-    axes.sort(key=lambda found: found[1] != (len(found[0].shape) - 1 if last and axis else axis))
+    axes.sort(key=lambda place: place[1] != (len(place[0].shape) - 1 if last and axis else axis))
     for source, k in axes:
         if all(_axis_of(launch, output.name, axis) == _axis_of(launch, source.name, k) for launch in launches):
             return f"{source.name}.shape[{k}]"
@@ -296,8 +296,8 @@ class Chooser:
         """The choice of the config, as a sentence for the module's docstring."""
         names = ", ".join(name for name, _ in self.sizes)
         places = [
-            f"{'predicted, not measured, for' if each.is_predicted else 'measured on'} {each.device} ({each.words})"
-            for each in self.decisions
+            f"{'predicted, not measured, for' if d.is_predicted else 'measured on'} {d.device} ({d.words})"
+            for d in self.decisions
         ]
         return f"Its config is chosen by {names}, as {'; '.join(places)}."
 
@@ -341,7 +341,7 @@ def config_for(sizes: Any, device: Any, given: Any) -> Any:
     """
     config = CHOSEN.get((device, sizes))
     if config is None:
-        if all(name in given for decision in DECISIONS.values() for each in decision["configs"] for name in each):
+        if all(name in given for decision in DECISIONS.values() for config in decision["configs"] for name in config):
             return {}
         decision = decision_on(device)
         places = fitting(decision, device)

@@ -167,7 +167,7 @@ def in_shared_memory(
     tensor = partial(tensor_spec, ranges)
     specs = tuple((name, spec_of(name, value, tensor, other_spec)) for name, value in arguments.items())
     tensors = _tensors(specs)
-    known = {name for name, _ in specs} | {found for name, spec in specs for found, _ in tensors_of(name, spec)}
+    known = {name for name, _ in specs} | {member for name, spec in specs for member, _ in tensors_of(name, spec)}
     for name in sorted(uninitialised - known):
         raise LaunchError(f"uninitialised names {name!r}; expected one of {', '.join(sorted(known))}.")
     storages, size_bytes = _storages(ranges, None if is_whole else tensors)
@@ -255,8 +255,8 @@ def _file_on_disk(size_bytes: int) -> IO[bytes] | None:
 def _available_bytes() -> int:
     """The bytes of memory that Linux calls available without swapping."""
     with open("/proc/meminfo", encoding="ascii") as lines:
-        found = next((line for line in lines if line.startswith("MemAvailable:")), None)
-    return int(found.split()[1]) * 1024 if found is not None else 1 << 62
+        line = next((line for line in lines if line.startswith("MemAvailable:")), None)
+    return int(line.split()[1]) * 1024 if line is not None else 1 << 62
 
 
 INTERPRET_WORKER = WorkerKind(

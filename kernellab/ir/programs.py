@@ -236,8 +236,8 @@ class Programs:
     def _operands(self, operation: Operation) -> list[Known]:
         return [self.values.get(operand) for operand in operation.operands]
 
-    def _set(self, operation: Operation, found: list[Known]) -> None:
-        self.values.update(zip(operation.results, found, strict=False))
+    def _set(self, operation: Operation, facts: list[Known]) -> None:
+        self.values.update(zip(operation.results, facts, strict=False))
 
     def _edges(self, end: Operation, weight: Weight) -> list[tuple[int, Weight, list[Known]]]:
         """Yield the successors of a block, with counts and passed values."""

@@ -173,7 +173,7 @@ class ReachedMemory:
         if name not in self.tables | self.numbers:
             return []
         words = [value] if name in self.numbers else words_of(value).tolist()
-        spans = [(*span_of(tensor), self.owners[each]) for each, tensor in self.tensors.items()]
+        spans = [(*span_of(tensor), self.owners[key]) for key, tensor in self.tensors.items()]
         return [
             (position, owner, word - owner.data_ptr())
             for position, word in enumerate(words)
@@ -198,29 +198,29 @@ def reached_memory(arguments: Mapping[str, Any], effects: Effects, device: str) 
     numbers = {name: integers[name] for name in sorted(effects.through) if name in integers}
     owners = _owners(device)
     is_nested = any(effect.is_nested for effect in effects.unknown)
-    found: dict[str, tuple[str, Any]] = {}  # the argument that leads there, and the tensor
+    tensors_by_label: dict[str, tuple[str, Any]] = {}  # the argument that leads there, and the tensor
     inner, seen = set[str](), set[tuple[str, int]]()
-    waiting = [(name, REACHED + name, each) for name, each in [*numbers.items(), *tables.items()]]
-    for root, label, each in waiting:  # which grows
-        is_number = isinstance(each, int)
-        for position, tensor in owners.behind([each] if is_number else words_of(each).cpu().numpy()):
+    waiting = [(name, REACHED + name, holder) for name, holder in [*numbers.items(), *tables.items()]]
+    for root, label, holder in waiting:  # which grows
+        is_number = isinstance(holder, int)
+        for position, tensor in owners.behind([holder] if is_number else words_of(holder).cpu().numpy()):
             if (root, tensor.data_ptr()) in seen:
                 continue
             seen.add((root, tensor.data_ptr()))
             name = label if is_number else f"{label}[{position}]"
-            found[name] = root, tensor
+            tensors_by_label[name] = root, tensor
             if is_nested and str(tensor.dtype) in _WORD_DTYPES:
                 inner.add(name)
                 waiting.append((root, name, tensor))
     written = effects.reached_through(Access.WRITE, Access.ATOMIC)
     loaded = effects.reached_through(Access.READ, Access.ATOMIC)
     return ReachedMemory(
-        tensors={name: tensor for name, (_, tensor) in found.items()},
-        owners={name: owners.of(tensor) for name, (_, tensor) in found.items()},
+        tensors={name: tensor for name, (_, tensor) in tensors_by_label.items()},
+        owners={name: owners.of(tensor) for name, (_, tensor) in tensors_by_label.items()},
         tables=frozenset(tables) | inner,
         numbers=frozenset(numbers),
-        mutated=frozenset(name for name, (root, _) in found.items() if root in written),
-        read=frozenset(name for name, (root, _) in found.items() if root in loaded),
+        mutated=frozenset(name for name, (root, _) in tensors_by_label.items() if root in written),
+        read=frozenset(name for name, (root, _) in tensors_by_label.items() if root in loaded),
         through=effects.through,
     )
 
@@ -332,7 +332,7 @@ def _owners(device: str) -> _Owners:
     if device == "cuda":
         spans += _allocated_blocks(spans)
     kept: list[tuple[int, int, Any]] = []
-    for span in sorted(spans, key=lambda each: (each[0], -each[1], -each[2].numel() * each[2].element_size())):
+    for span in sorted(spans, key=lambda span: (span[0], -span[1], -span[2].numel() * span[2].element_size())):
         if not kept or span[1] > kept[-1][1]:
             kept.append(span)
     starts, ends, tensors = zip(*kept, strict=True) if kept else ((), (), ())

@@ -66,7 +66,7 @@ class UndoLog:
 
     def is_kept(self, number: int, names: Iterable[str]) -> bool:
         """Whether the earlier values of a launch's arguments can be restored."""
-        return not any(each == (number, name) for each in self.too_large for name in names)
+        return not any(place == (number, name) for place in self.too_large for name in names)
 
     @contextmanager
     def before(self, number: int) -> Iterator[None]:
@@ -140,7 +140,7 @@ class Observers:
             yield
         finally:
             self._local.observers = before
-            self._followers = tuple(each for each in self._followers if each[0] is not observe)
+            self._followers = tuple(follower for follower in self._followers if follower[0] is not observe)
 
     @contextmanager
     def own_launches(self) -> Iterator[None]:

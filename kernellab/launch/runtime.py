@@ -274,7 +274,7 @@ class Runtime:
                 yield recorder
         finally:
             self._recording.set(before)
-            self._recorders = tuple(each for each in self._recorders if each is not recorder)
+            self._recorders = tuple(other for other in self._recorders if other is not recorder)
 
     @verb
     @contextmanager
@@ -297,7 +297,7 @@ class Runtime:
     @property
     def recorder(self) -> Recorder | None:
         """The recorder of this thread or task: its own, or one that follows it."""
-        return self._recording.get() or next((each for each in reversed(self._recorders) if each.follows()), None)
+        return self._recording.get() or next((r for r in reversed(self._recorders) if r.follows()), None)
 
     @property
     def _wishes(self) -> Recorder:

@@ -36,7 +36,7 @@ def symbolic_grid(grid: FunctionType, arguments: Mapping[str, Any]) -> str:
 
 def symbolic_expression(node: ast.expr, scope: Mapping[str, Any], arguments: Mapping[str, Any]) -> str:
     """An expression as text with every name of ``scope`` replaced by a parameter, or "" if one has none."""
-    bound = {each.arg for part in ast.walk(node) if isinstance(part, ast.Lambda) for each in part.args.args}
+    bound = {parameter.arg for part in ast.walk(node) if isinstance(part, ast.Lambda) for parameter in part.args.args}
     replacement: dict[str, ast.expr] = {}
     for part in ast.walk(node):
         if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load) and part.id not in bound:
@@ -54,10 +54,10 @@ def _named_numbers(node: ast.expr, arguments: Mapping[str, Any]) -> ast.expr | N
     """
     sizes = {n.value for n in ast.walk(node) if isinstance(n, ast.Constant) and type(n.value) is int and n.value > 16}
     symbols = {size: _symbols_of_number(size, arguments) for size in sizes}
-    if any(len(each) > 1 for each in symbols.values()):
+    if any(len(names) > 1 for names in symbols.values()):
         return None
     text = ast.unparse(node)
-    for size, (name, *_) in ((size, each) for size, each in symbols.items() if each):
+    for size, (name, *_) in ((size, names) for size, names in symbols.items() if names):
         text = re.sub(rf"\b{size}\b", name, text)
     return ast.parse(text, mode="eval").body
 

@@ -210,7 +210,7 @@ def _with_kernel_arguments(
 
 def _require_own_names(signature: inspect.Signature, label: str, kernel: Kernel, named: Mapping[str, Any]) -> None:
     """Raise `UsageError` for an unknown keyword that resembles one of the verb's."""
-    own = [name for name, each in signature.parameters.items() if each.default is not inspect.Parameter.empty]
+    own = [name for name, p in signature.parameters.items() if p.default is not inspect.Parameter.empty]
     for name in (name for name in named if name not in signature.parameters):
         near = get_close_matches(name, own, n=1, cutoff=0.85)
         if near and is_kernel(kernel) and name not in parameter_names(kernel):

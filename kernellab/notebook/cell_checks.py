@@ -51,7 +51,7 @@ def parse_checks(texts: Sequence[str]) -> tuple[CheckOption, ...]:
     for text in texts:
         match = _OF_KERNEL.fullmatch(text)
         checks.append(CheckOption(text) if match is None else CheckOption(match["expression"].strip(), match["kernel"]))
-    kernels = [each.kernel for each in checks]
+    kernels = [check.kernel for check in checks]
     if len(checks) > 1 and "" in kernels:
         unnamed = checks[kernels.index("")].expression
         raise UsageError(f'--check {unnamed!r}: with several, name the kernel of each: --check "add: {unnamed}".')

@@ -48,7 +48,7 @@ class CellKernels:
             if self._is_defined_here(kernel):
                 return self._bind_in_place(kernel)
             twin = self.lab.bind(kernel)
-            if not any(each is twin for each in self.bound):
+            if not any(known is twin for known in self.bound):
                 self.bound.append(twin)
             return with_hooks_of(kernel, twin)
 
@@ -101,7 +101,7 @@ class CellKernels:
         table = symtable.symtable(source, self.file, "exec")
         names = [s.get_name() for s in table.get_symbols() if s.is_imported() or s.is_assigned()]
         kernels = [self.namespace[name] for name in names if is_kernel(self.namespace.get(name))]
-        twins = [self.lab.bind(kernel) for kernel in kernels if not any(kernel is each for each in self.bound)]
+        twins = [self.lab.bind(kernel) for kernel in kernels if not any(kernel is known for known in self.bound)]
         for twin in twins:
             self.lab.kernels.add(twin)
         return twins
@@ -122,7 +122,7 @@ class CellKernels:
         """Return the kernels that the cell has defined and that still exist, with their decorators."""
         from kernellab._triton.plain_kernels import outermost
 
-        return outermost([kernel for each in self._defined_refs if (kernel := each()) is not None])
+        return outermost([kernel for ref in self._defined_refs if (kernel := ref()) is not None])
 
     def _names_and_kernels(self) -> list[tuple[str, Any]]:
         """Return name and kernel of all that the cell defines; of a redefined one, the last.

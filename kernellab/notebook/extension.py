@@ -66,7 +66,7 @@ def _with_help_option(family: LabMagics) -> LabMagics:
 def _remove_await_transformer(shell: Any) -> None:
     """Remove the input transformer that awaits cells."""
     transformers = shell.input_transformers_post
-    transformers[:] = [each for each in transformers if getattr(each, "func", None) is not await_triton_cell]
+    transformers[:] = [t for t in transformers if getattr(t, "func", None) is not await_triton_cell]
 
 
 def _rebind_kernels(namespace: Mapping[str, Any], lab: Lab) -> None:

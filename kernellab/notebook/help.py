@@ -122,13 +122,13 @@ MAGICS = (
 
 def magics() -> list[Magic]:
     """Return every magic that the extension registers, cell magics first."""
-    found = []
+    magics = []
     for kind, sign in (("cell", "%%"), ("line", "%")):
         for family in MAGICS:
             for name, attribute in family.magics[kind].items():
                 function = getattr(family, attribute) if isinstance(attribute, str) else attribute
-                found.append(Magic(sign + name, function, getattr(function, "parser", None)))
-    return found
+                magics.append(Magic(sign + name, function, getattr(function, "parser", None)))
+    return magics
 
 
 def overview() -> HelpPage:

@@ -108,7 +108,7 @@ class BenchMemory:
         outputs, names = self._outputs(), self.setup.names
         pairs = zip(outputs, outputs.values(), self.groups[0], strict=True)
         named = ((names[index] if names else f"output {index}", got, want) for index, got, want in pairs)
-        return tuple(filter(None, (output_difference(*each) for each in named)))
+        return tuple(filter(None, (output_difference(*output) for output in named)))
 
     def _outputs(self) -> dict[int, Any]:
         """Return the outputs that are compared, by their place in the setup."""

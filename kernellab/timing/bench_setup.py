@@ -88,9 +88,9 @@ class CommonMemory:
             names.setdefault(view, []).append(key)
         everything = {key: value for arguments in reversed(known) for key, value in arguments.items()}
         expected = () if options.reference is None else expected_outputs(options.reference, everything, outputs, values)
-        judged = tuple(each for each in expected if options.counts(each.name))
+        judged = tuple(output for output in expected if options.counts(output.name))
         if expected and not judged:
-            names_of_values = ", ".join(each.name for each in expected)
+            names_of_values = ", ".join(output.name for output in expected)
             raise UsageError(f"check gives values for {names_of_values} alone, and outputs names none of these.")
         storages = {view.storage for _, view in written}
         return Setup(

@@ -63,7 +63,7 @@ def cell_value(value: Any) -> Any:
 
 def fields_of_record(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of an `OutcomeRow` from a row of a frame, by column, without its config."""
-    names = {each.name for each in fields(OutcomeRow)} - {"config", "status", "reason", "samples"}
+    names = {field.name for field in fields(OutcomeRow)} - {"config", "status", "reason", "samples"}
     return {
         **{name: cell_value(record[name]) for name in names},
         "status": Status(record["status"]),

@@ -129,8 +129,8 @@ class GpuTimer:
 
     def interleave(self, implementations: Sequence[Implementation], rounds: int) -> list[tuple[float, ...]]:
         """Return the times of each in ms, one per round, with a flushed L2; the rounds of the worker come first."""
-        there = [each for each in implementations if each.launch is not None and id(each) not in self._here]
-        here = [each for each in implementations if each not in there]
+        there = [i for i in implementations if i.launch is not None and id(i) not in self._here]
+        here = [implementation for implementation in implementations if implementation not in there]
         entry = there[0] if there and here else None
         times: dict[int, tuple[float, ...]] = {}
         if there and self.bench is not None:
@@ -144,7 +144,7 @@ class GpuTimer:
                 pairs = self._clocks.setdefault(entry.name, [])
                 pairs += zip(times[id(entry)], samples.pop(), strict=True)
             times |= zip(map(id, here), samples, strict=True)
-        return [times[id(each)] for each in implementations]
+        return [times[id(implementation)] for implementation in implementations]
 
     def why_here(self, implementation: Implementation) -> str:
         """Return why a kernel is timed in this process; "" for functions and kernels of the worker."""
@@ -169,11 +169,11 @@ class GpuTimer:
         self._initial_values.clear()
 
     def _time_here(self, implementations: Sequence[Implementation], rounds: int) -> list[tuple[float, ...]]:
-        turns = [self._turns[id(each)] for each in implementations]
+        turns = [self._turns[id(implementation)] for implementation in implementations]
         try:
-            return [tuple(each) for each in self.watch.turns(turns, rounds, self._read_state)]
+            return [tuple(row) for row in self.watch.turns(turns, rounds, self._read_state)]
         except RuntimeError as exc:
-            names = ", ".join(each.name for each in implementations)
+            names = ", ".join(implementation.name for implementation in implementations)
             raise RunError(f"Timing {names} failed: {first_line(exc)}") from exc
 
     def _read_state(self) -> None:
@@ -210,8 +210,8 @@ class GpuTimer:
 
         function = implementation.function
         assert function is not None, "a function, as it is not a kernel"
-        inputs = {name: each for name, each in memory_of(self.arguments).items() if name not in self.written}
-        versions = {name: each._version for name, each in inputs.items()}
+        inputs = {name: tensor for name, tensor in memory_of(self.arguments).items() if name not in self.written}
+        versions = {name: tensor._version for name, tensor in inputs.items()}
         result = run_function(implementation, self.arguments)
         try:
             torch.cuda.synchronize()
@@ -235,7 +235,7 @@ def gpu_timers(runtime: Runtime, timeout_s: float) -> Callable[[Mapping[str, Any
             watches.append(gpu_stopwatch())
         read = frozenset[str]().union(*(reads for _, reads in _accesses(arguments, implementations)))
         notes: list[str] = []
-        kernels = dict.fromkeys(each.name for each in implementations if each.launch is not None)
+        kernels = dict.fromkeys(i.name for i in implementations if i.launch is not None)
         options = BenchOptions(" and ".join(kernels), timeout_s, compares=False, notes=notes)
         trials = runtime.trials
         return GpuTimer(
@@ -254,7 +254,7 @@ def gpu_timers(runtime: Runtime, timeout_s: float) -> Callable[[Mapping[str, Any
 
 def first_outputs_of(arguments: Mapping[str, Any], implementations: Sequence[Implementation]) -> dict[str, Any]:
     """Return the tensors that the first kernel among the implementations may write."""
-    return mutated_tensors(arguments, [each for each in implementations if each.compiled is not None][:1])
+    return mutated_tensors(arguments, [i for i in implementations if i.compiled is not None][:1])
 
 
 def mutated_tensors(arguments: Mapping[str, Any], implementations: Sequence[Implementation]) -> dict[str, Any]:

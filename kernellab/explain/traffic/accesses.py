@@ -148,7 +148,7 @@ class Trace:
             if instruction.name != "st":
                 raise UnknownOperand("the local memory of a thread")
         else:
-            addresses = execution.address(next(each for each in instruction.operands if isinstance(each, Address)))
+            addresses = execution.address(next(o for o in instruction.operands if isinstance(o, Address)))
             access = self._access_shared if is_shared(instruction) else self._access_global
             access(execution, addresses)
 
@@ -182,7 +182,7 @@ class Trace:
         machine = execution.machine
         shape = (machine.shape[0], execution.common_shape(addresses)[1])
         active = execution.lanes_in(shape)
-        touched, programs = (np.broadcast_to(each, shape)[active] for each in (addresses, machine.programs[:, None]))
+        touched, programs = (np.broadcast_to(a, shape)[active] for a in (addresses, machine.programs[:, None]))
         for tag in argument_tags:
             strays = self._mark_places(tag, touched, programs, size, execution.operation)
             if len(argument_tags) == 1:
@@ -229,7 +229,7 @@ class Trace:
             count = global_count(warp, alive, size)
             if count.requests and (worst is None or count.sectors > worst.sectors):
                 start = self.memory.start(number)
-                offsets = (int(each) - start for each in warp[0])
+                offsets = (int(address) - start for address in warp[0])
                 active = [True] * WARP if alive is None else alive[0].tolist()
                 shown = [offset if is_on else None for offset, is_on in zip(offsets, active, strict=False)]
                 worst = WarpExample(tuple(shown), size, count.sectors, count.ideal_sectors, start % SECTOR_BYTES)
@@ -256,7 +256,7 @@ class Trace:
         It counts as one access to global memory, with the wavefronts of its writes to shared memory.
         """
         operands, active = execution.instruction.operands, execution.active
-        target, source = (execution.address(each) for each in operands[:2])
+        target, source = (execution.address(operand) for operand in operands[:2])
         assert isinstance(operands[2], Immediate)
         size, loading = operands[2].bits, active
         for left in execution.machine.values(operands[3:4]):

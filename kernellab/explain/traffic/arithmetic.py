@@ -111,7 +111,7 @@ def operation_of(parts: tuple[str, ...]) -> Operation | None:
         function = _ON_INTEGERS.get(name) if kind[0] in "usb" or kind == "pred" else None
     if function is None:
         return None
-    return lambda *bits: bits_of(function(*(numbers_of(each, kind) for each in bits)), kind)
+    return lambda *bits: bits_of(function(*(numbers_of(operand, kind) for operand in bits)), kind)
 
 
 def _is_supported(parts: tuple[str, ...]) -> bool:
@@ -181,7 +181,7 @@ def _extract_bits(parts: tuple[str, ...], value: Array, position: Array, length:
 
 
 def _insert_bits(parts: tuple[str, ...], source: Array, into: Array, position: Array, length: Array) -> Array:
-    place, count = (np.minimum(each & 0xFF, 63).astype(np.uint64) for each in (position, length))
+    place, count = (np.minimum(field & 0xFF, 63).astype(np.uint64) for field in (position, length))
     mask = ((np.uint64(1) << count) - np.uint64(1)) << place
     result: Array = (into.astype(np.uint64) & ~mask) | ((source.astype(np.uint64) << place) & mask)
     return result.astype(bits_type(parts[-1]))
@@ -253,7 +253,7 @@ def _convert(parts: tuple[str, ...], bits: Array, *low: Array) -> Array:
     target, source = parts[-2], parts[-1]
     if target.endswith("x2"):
         half = target.removesuffix("x2")
-        upper, lower = (bits_of(numbers_of(each, source), half).astype(np.uint32) for each in (bits, *low))
+        upper, lower = (bits_of(numbers_of(operand, source), half).astype(np.uint32) for operand in (bits, *low))
         return (upper << np.uint32(16)) | lower
     numbers = numbers_of(bits, source)
     if target in _FLOAT_KINDS:

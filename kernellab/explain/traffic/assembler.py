@@ -91,7 +91,7 @@ def _moves(load: PtxInstruction, first: PtxInstruction) -> list[PtxInstruction]:
     size = width_of(load.type) // 8
     skipped, rest = divmod(here.offset_bytes - there.offset_bytes, size)
     members, loaded = members_of(load.operands[0]), members_of(first.operands[0])
-    kinds = [[part for part in each.parts if part not in {"v2", "v4", "v8"}] for each in (load, first)]
+    kinds = [[part for part in instruction.parts if part not in {"v2", "v4", "v8"}] for instruction in (load, first)]
     is_same = here.base == there.base and kinds[0] == kinds[1]
     if not is_same or rest or skipped < 0 or skipped + len(members) > len(loaded):
         return []
@@ -125,7 +125,7 @@ def _join_neighbours(window: Sequence[PtxInstruction], zeros: dict[str, int]) ->
         known = 0 if isinstance(base, Immediate) else _zeros_of_operand(base, zeros)
         aligned, own = min(_WIDEST, 1 << known), set(registers_in(base))
         between = window[loads[0][0] : loads[-1][0]]
-        if aligned > _WORD and own.isdisjoint(name for each in between for name in written_by(each)):
+        if aligned > _WORD and own.isdisjoint(name for instruction in between for name in written_by(instruction)):
             _widen_loads(loads, aligned, result)
     return [instruction for instruction in result if instruction is not None]
 
@@ -147,7 +147,7 @@ def _widen_loads(
             parts = [words.get(start + _WORD * index) for index in range(size // _WORD)]
             places = {part[0] for part in parts if part is not None}
             whole = None not in parts[: max(2, size // _WORD - 1)] and len(places) > 1 and not places & replaced
-            if whole and all(start <= spans[each][0] and spans[each][1] <= start + size for each in places):
+            if whole and all(start <= spans[place][0] and spans[place][1] <= start + size for place in places):
                 replaced |= places
                 load = dict(loads)[min(places)]
                 members = tuple(Symbol("_") if part is None else part[1] for part in parts)
@@ -198,10 +198,10 @@ def _with_early_ends(blocks: tuple[tuple[PtxInstruction, ...], ...]) -> tuple[tu
 def _is_only_stored(load: PtxInstruction, tail: Sequence[PtxInstruction]) -> bool:
     """Whether the only use of a loaded value is to be stored."""
     names = set(written_by(load))
-    users = [each for each in tail if names & set(read_by(each))]
-    operands = (operand for each in users for operand in each.operands if isinstance(operand, Address))
+    users = [instruction for instruction in tail if names & set(read_by(instruction))]
+    operands = (operand for user in users for operand in user.operands if isinstance(operand, Address))
     addresses = {name for operand in operands for name in registers_in(operand)}
-    return all(each.name in {"st", "red", "atom"} for each in users) and not names & addresses
+    return all(user.name in {"st", "red", "atom"} for user in users) and not names & addresses
 
 
 def _guard_first(tail: Sequence[PtxInstruction], guard: Register | None) -> list[PtxInstruction]:
@@ -214,8 +214,8 @@ def _guard_first(tail: Sequence[PtxInstruction], guard: Register | None) -> list
             needed |= set(read_by(tail[place]))
     if any(is_access(tail[place]) for place in early):
         return list(tail)
-    first = [each for place, each in enumerate(tail) if place in early]
-    return [*first, *(each for place, each in enumerate(tail) if place not in early)]
+    first = [instruction for place, instruction in enumerate(tail) if place in early]
+    return [*first, *(instruction for place, instruction in enumerate(tail) if place not in early)]
 
 
 _ALL = 64
@@ -269,4 +269,4 @@ def _zeros_of_result(instruction: PtxInstruction, zeros: dict[str, int]) -> int:
     if rule is None or instruction.type.startswith(("f", "bf", "pred")) or "hi" in instruction.parts:
         return 0
     operands = sources_of(instruction)
-    return rule([_zeros_of_operand(each, zeros) for each in operands], operands)
+    return rule([_zeros_of_operand(operand, zeros) for operand in operands], operands)

@@ -148,7 +148,7 @@ def _update(execution: Execution, memory: TracedMemory, addresses: Array) -> Reg
     machine, instruction, lanes = execution.machine, execution.instruction, execution.lanes
     size, operands = width_of(instruction.type) // 8, values_of(instruction)
     try:
-        if any(isinstance(each, Vector) for each in operands):
+        if any(isinstance(operand, Vector) for operand in operands):
             raise UnknownOperand("a vector of atomics")
         values = [np.broadcast_to(value, machine.shape) for value in machine.values(operands)]
         old = memory.update(addresses, lanes, instruction.parts, values, size)

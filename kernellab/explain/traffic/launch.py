@@ -180,7 +180,7 @@ def traffic_of(
         reason = f"the machine code of {compiled.target} is not followed, only that of cuda targets"
         return Traffic(compiled.kernel, str(compiled.target), grid, (), (), (UnknownTraffic(None, reason),), 0.0, 0)
     types = [(name, kind) for name, kind in signature if kind != "constexpr"]
-    runtime = [each for name, kind in types for each in runtime_arguments(name, kind, arguments[name])]
+    runtime = [argument for name, kind in types for argument in runtime_arguments(name, kind, arguments[name])]
     launch = bind_arguments(ptx_kernel(compiled.ptx), grid, runtime)
     resources, wave = compiled.resources, multiprocessors() * resident_programs(compiled)
     code = machine_code_of(compiled)
@@ -274,7 +274,7 @@ _Key = tuple[int, str | None, AccessOperation, MemorySpace, str | None]
 def rows_of(trace: Trace) -> tuple[TrafficRow, ...]:
     """Return a row per source line, operation, space and argument, in the order of lines."""
     groups: dict[_Key, list[CountedAccess]] = {}
-    with_maps = {each.location for each in trace.launch.kernel.instructions if each.name == "tensormap"}
+    with_maps = {i.location for i in trace.launch.kernel.instructions if i.name == "tensormap"}
     for access in trace.accesses:
         place = place_of(access.instruction.location)
         is_setup = access.instruction.name == "tensormap" or (
@@ -289,7 +289,7 @@ def rows_of(trace: Trace) -> tuple[TrafficRow, ...]:
 
 def _argument_of(access: CountedAccess, trace: Trace) -> str | None:
     numbers = {trace.memory.number_of(tag) for tag in access.tags}
-    names = {trace.memory.buffers[each].name for each in numbers if each is not None}
+    names = {trace.memory.buffers[number].name for number in numbers if number is not None}
     if None in numbers:
         tables = _tables_behind(access, trace)
         names |= {f"{REACHED}{table}" for table in tables} or {"an unknown address"}
@@ -305,7 +305,7 @@ def _traffic_row(key: _Key, accesses: Sequence[CountedAccess], trace: Trace) -> 
     is_shared = space == "shared"
     moved = count.wavefronts * _WAVEFRONT_BYTES if is_shared else count.sectors * SECTOR_BYTES
     useful = (count.ideal_wavefronts, count.wavefronts) if is_shared else (count.ideal_sectors, count.sectors)
-    examples = [each.example for each in accesses if each.example is not None]
+    examples = [access.example for access in accesses if access.example is not None]
     location = accesses[0].instruction.location
     return TrafficRow(
         line=line or None,
@@ -322,9 +322,9 @@ def _traffic_row(key: _Key, accesses: Sequence[CountedAccess], trace: Trace) -> 
         bytes_used=round(count.bytes_used * scale),
         efficiency=min(1.0, useful[0] / useful[1]) if useful[1] else None,
         lanes_off=count.lanes_off / max(1, count.lanes + count.lanes_off),
-        instruction=", ".join(dict.fromkeys(each.instruction.opcode for each in accesses)),
-        calls=tuple((each.file, each.line) for each in calls_of(place_of(location))),
-        example=max(examples, key=lambda each: each.sectors, default=None),
+        instruction=", ".join(dict.fromkeys(access.instruction.opcode for access in accesses)),
+        calls=tuple((call.file, call.line) for call in calls_of(place_of(location))),
+        example=max(examples, key=lambda example: example.sectors, default=None),
     )
 
 
@@ -333,9 +333,9 @@ def _line_runs(trace: Trace) -> tuple[LineRuns, ...]:
     kernel, runs = trace.launch.kernel, trace.all_runs or trace.runs
     skipped = skipped_blocks(kernel, trace.relevance)
     counts: dict[Location, list[float]] = {}
-    for each in kernel.instructions:
-        if each.block not in skipped:
-            counts.setdefault(each.location, []).append(float(runs.warps[each.block]))
+    for instruction in kernel.instructions:
+        if instruction.block not in skipped:
+            counts.setdefault(instruction.location, []).append(float(runs.warps[instruction.block]))
     scale = trace.total / trace.programs if trace.programs else 1.0
     lines = []
     for location, executed in counts.items():
@@ -350,7 +350,7 @@ def _traffic_by_argument(trace: Trace) -> tuple[ArgumentTraffic, ...]:
     if not trace.is_complete:
         return ()
     shown = [buffer for buffer in trace.memory.buffers if not buffer.name.startswith(SCRATCH) and buffer.storage_bytes]
-    return tuple(_argument_traffic(each.name, trace.coverage.get(each.name, Coverage.of(each))) for each in shown)
+    return tuple(_argument_traffic(a.name, trace.coverage.get(a.name, Coverage.of(a))) for a in shown)
 
 
 def _argument_traffic(name: str, coverage: Coverage) -> ArgumentTraffic:

@@ -43,7 +43,7 @@ def loops_of(kernel: PtxKernel) -> Mapping[int, Loop]:
     loops = {}
     for block, successors in enumerate(following):
         first = min(successors)
-        exits = [each for each in behind[block] if block < each < end]
+        exits = [candidate for candidate in behind[block] if block < candidate < end]
         if first <= block and exits:
             loops[block] = Loop(first, block, min(exits))
     return loops

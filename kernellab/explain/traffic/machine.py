@@ -135,7 +135,7 @@ class Machine:
         oldest = min(self._pending, key=lambda block: self._pending[block][1])
         if oldest == lowest or steps - self._pending[oldest][1] <= _SPIN_BLOCKS:
             return lowest
-        if not any(_SPIN_PARTS & set(each.parts) for each in self.kernel.blocks[lowest]):
+        if not any(_SPIN_PARTS & set(instruction.parts) for instruction in self.kernel.blocks[lowest]):
             return lowest
         self.spins = True
         return oldest
@@ -335,7 +335,7 @@ def _parameter_bytes(parameters: Sequence[bytes], address: int, size: int) -> by
 def _shuffle(machine: Machine, instruction: PtxInstruction, destination: Operand, mask: Array | None) -> None:
     """Exchange registers within each warp. PTX ISA, "shfl.sync"."""
     values = machine.values(instruction.operands[1:4])
-    data, by, control = (np.broadcast_to(each, machine.shape).astype(np.int64) for each in values)
+    data, by, control = (np.broadcast_to(value, machine.shape).astype(np.int64) for value in values)
     lane = np.broadcast_to(np.arange(machine.shape[1]) % 32, machine.shape)
     segment = (control >> 8) & 31
     low, high = lane & segment, (lane & segment) | (control & 31 & ~segment)

@@ -107,8 +107,8 @@ def combined_atomics(kernel: PtxKernel, code: MachineCode | None) -> frozenset[i
 
     It does so where all threads update one address, and finds the active ones by a vote.
     """
-    voting = {_source_line(each) for each in kernel.instructions if each.name in _VOTES}
-    lines = {line for line, each in (code or {}).items() if each.votes} - voting
+    voting = {_source_line(instruction) for instruction in kernel.instructions if instruction.name in _VOTES}
+    lines = {line for line, line_code in (code or {}).items() if line_code.votes} - voting
     return frozenset(
         number
         for number, instruction in enumerate(kernel.instructions)
@@ -160,11 +160,11 @@ def differences(
     if code is None or any(map(calls_out, kernel.instructions)):
         return []
     counted = _ptx_occurrences(kernel, executed_positions)
-    swapping = {_source_line(each) for each in kernel.instructions if each.name == "atom" and "cas" in each.parts}
-    retried = {line for line, each in code.items() if each.retries} - swapping
+    swapping = {_source_line(i) for i in kernel.instructions if i.name == "atom" and "cas" in i.parts}
+    retried = {line for line, line_code in code.items() if line_code.retries} - swapping
     differing = [(line, _RETRIES) for line in sorted(retried, key=_line_order)]
-    has_maps = any(each.name == "tensormap" for each in kernel.instructions)
-    for kind, size in sorted({*counted} | {key for each in code.values() for key in each.accesses}):
+    has_maps = any(instruction.name == "tensormap" for instruction in kernel.instructions)
+    for kind, size in sorted({*counted} | {key for line_code in code.values() for key in line_code.accesses}):
         if has_maps and kind not in {"load", "store"}:
             continue  # setting a field of a map takes several
         if retried and kind == "load":

@@ -129,7 +129,7 @@ def bind_arguments(kernel: PtxKernel, grid: tuple[int, int, int], arguments: Seq
         name = f"{SCRATCH} {place}"
         binding.bind_pointer(LaunchBuffer(name, 0, 0, _SCRATCH_BYTES, 1, (), (), name, _no_bytes))
     memory = LaunchMemory(tuple(binding.buffers))
-    values = (memory.start(each).to_bytes(8, "little") if isinstance(each, int) else each for each in binding.values)
+    values = (memory.start(v).to_bytes(8, "little") if isinstance(v, int) else v for v in binding.values)
     maps = {
         parameter_address(place): host_map(memory.start(buffer), binding.buffers[buffer].itemsize, descriptor)
         for place, buffer, descriptor in binding.descriptors
@@ -207,7 +207,7 @@ class TensorMap:
 def host_map(address: int, itemsize: int, descriptor: Any) -> TensorMap:
     """Return the tensor map that Triton encodes for a host descriptor; the innermost dimension of that is the last."""
     layout = (descriptor.shape, descriptor.strides, descriptor.block_shape)
-    shape, strides, block = (tuple(map(int, each)) for each in layout)
+    shape, strides, block = (tuple(map(int, axis)) for axis in layout)
     inner = min(block[-1], _SWIZZLE_BYTES // itemsize)
     box = (inner, *(min(size, _MOST_ROWS) for size in reversed(block[:-1])))
     extents = tuple(np.array([size], np.int64) for size in reversed(shape))
@@ -268,7 +268,7 @@ class TensorMaps:
         Raises:
             UnknownOperand: it is not known.
         """
-        operand = next((each for each in instruction.operands if isinstance(each, Address) and each.coordinates), None)
+        operand = next((o for o in instruction.operands if isinstance(o, Address) and o.coordinates), None)
         if operand is None or "tile::gather4" in instruction.parts or "tile::scatter4" in instruction.parts:
             raise UnknownOperand(f"{instruction.opcode}, whose boxes are not followed")
         tensor_map, by_program = self._map_at(machine, operand)

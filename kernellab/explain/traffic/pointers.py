@@ -19,7 +19,7 @@ def pointer_loads(kernel: PtxKernel, access: PtxInstruction) -> frozenset[int]:
         for name in written_by(instruction):
             writers.setdefault(name, []).append(position)
     loads, seen = set[int](), set[str]()
-    waiting = [name for each in access.operands if isinstance(each, Address) for name in registers_in(each)]
+    waiting = [name for operand in access.operands if isinstance(operand, Address) for name in registers_in(operand)]
     while waiting:
         name = waiting.pop()
         if name in seen:

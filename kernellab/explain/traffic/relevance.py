@@ -44,7 +44,7 @@ def branches_of(kernel: PtxKernel) -> tuple[Branch, ...]:
     for block, successors in enumerate(following):
         if len(successors) > 1:
             others = behind[block] - {block}
-            join = next((each for each in range(end) if each in others and behind[each] == others), None)
+            join = next((c for c in range(end) if c in others and behind[c] == others), None)
             branches.append(Branch(block, join, blocks_after(following, block, join)))
     return tuple(branches)
 
@@ -74,7 +74,7 @@ def post_dominators(following: list[tuple[int, ...]]) -> list[frozenset[int]]:
     while before != behind:
         before = list(behind)
         for block in reversed(range(end)):
-            behind[block] = everything.intersection(*(behind[each] for each in following[block])) | {block}
+            behind[block] = everything.intersection(*(behind[successor] for successor in following[block])) | {block}
     return behind
 
 
@@ -141,7 +141,7 @@ def sources_of(instruction: PtxInstruction) -> tuple[Operand, ...]:
 
 def values_of(instruction: PtxInstruction) -> list[Operand]:
     """Return the value operands of a store or an atomic."""
-    return [each for each in sources_of(instruction) if not isinstance(each, Address)]
+    return [operand for operand in sources_of(instruction) if not isinstance(operand, Address)]
 
 
 def read_by(instruction: PtxInstruction) -> list[str]:
@@ -159,13 +159,13 @@ def is_access(instruction: PtxInstruction) -> bool:
     if {"param", "const"} & set(instruction.parts):
         return False
     if instruction.name == "cp":
-        return "async" in instruction.parts and any(isinstance(each, Address) for each in instruction.operands)
+        return "async" in instruction.parts and any(isinstance(operand, Address) for operand in instruction.operands)
     return instruction.name in {"ld", "ldu", "st", "atom", "red", "ldmatrix", "stmatrix"}
 
 
 def calls_out(instruction: PtxInstruction) -> bool:
     """Whether an instruction calls a function that may access memory; printing and assertions do not count."""
-    names = {each.name for each in instruction.operands if isinstance(each, Symbol)}
+    names = {operand.name for operand in instruction.operands if isinstance(operand, Symbol)}
     return instruction.name == "call" and not names & {"vprintf", "__assertfail"}
 
 
@@ -207,7 +207,7 @@ def relevance_of(kernel: PtxKernel, *, follows_stores: bool = False) -> Relevanc
         part = _Slice(kernel)
         part.add_roots(dead, follows_shared, follows_stores)
         part.grow()
-        positions = frozenset(i for i, each in enumerate(instructions) if not part.needed.isdisjoint(written_by(each)))
+        positions = frozenset(i for i, ptx in enumerate(instructions) if not part.needed.isdisjoint(written_by(ptx)))
         loads = frozenset(i for i in positions if is_memory_load(instructions[i]))
         of_shared = frozenset(i for i in loads if is_shared(instructions[i]))
         if not of_shared:
@@ -244,13 +244,13 @@ class _Slice:
 
     def grow(self) -> None:
         """Add everything that the slice depends on."""
-        writers = [each for each in self.kernel.instructions if written_by(each)]
+        writers = [instruction for instruction in self.kernel.instructions if written_by(instruction)]
         before = -1, -1
         while before != (len(self.needed), len(self.undecided)):
             before = len(self.needed), len(self.undecided)
             writers, computing = _grow_registers(self.needed, writers)
             self.blocks.update(instruction.block for instruction in computing)
-            for branch in [each for each in self.undecided.values() if not each.inside.isdisjoint(self.blocks)]:
+            for branch in [branch for branch in self.undecided.values() if not branch.inside.isdisjoint(self.blocks)]:
                 del self.undecided[branch.block]
                 self._add_branch(branch)
 
@@ -266,12 +266,12 @@ def controlling_positions(kernel: PtxKernel, skipped: frozenset[int]) -> frozens
     """Return the positions of the instructions that decide branches, without those at the end of ``skipped`` blocks."""
     instructions = tuple(kernel.instructions)
     ends = [block[-1] for number, block in enumerate(kernel.blocks) if block and number not in skipped]
-    needed = {each.guard.name for each in ends if each.guard is not None and each.name in {"bra", *_ENDS}}
+    needed = {end.guard.name for end in ends if end.guard is not None and end.name in {"bra", *_ENDS}}
     waiting, before = list(instructions), -1
     while before != len(waiting):
         before = len(waiting)
         waiting, _ = _grow_registers(needed, waiting)
-    return frozenset(i for i, each in enumerate(instructions) if not needed.isdisjoint(written_by(each)))
+    return frozenset(i for i, ptx in enumerate(instructions) if not needed.isdisjoint(written_by(ptx)))
 
 
 def _grow_registers(
@@ -300,7 +300,7 @@ def _needed_registers(instruction: PtxInstruction, follows_shared: bool, follows
     follows = follows_shared if is_shared(instruction) else follows_stores
     if instruction.name in _SHARED_WRITERS and follows:
         return read_by(instruction)
-    addresses = [each for each in instruction.operands if isinstance(each, Address)]
+    addresses = [operand for operand in instruction.operands if isinstance(operand, Address)]
     sizes = instruction.operands[3:4] if instruction.name == "cp" else ()
     return _registers_of(instruction, (*addresses, *sizes))
 
