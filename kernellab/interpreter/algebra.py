@@ -2,17 +2,17 @@
 
 A float of w bits stands for an integer of w bits, its payload. `embed` maps bit patterns to payloads, one to one, with
 +0.0, +1.0 and -1.0 at 0, 1 and -1; `unembed` is its inverse. An operation computes on payloads modulo 2**w. The
-definitions and constants are those of Triton's floating-point sanitizer:
-https://triton-lang.org/main/programming-guide/chapter-3/fpsan.html
+definitions and constants are those of Triton 3.9's floating-point sanitizer; `tests/interpreter/test_fpsan.py` compares
+them bit by bit: https://triton-lang.org/main/programming-guide/chapter-3/fpsan.html
 
-It departs from them in four places. An infinity lies outside the payloads: it absorbs what is added to it, and the
+It departs from them in five places. An infinity lies outside the payloads: it absorbs what is added to it, and the
 exponential of minus infinity is 0, as masked lanes need it. The inverse of an even payload 2**k * odd is 2**k / odd,
-which is multiplicative. The factor of ``exp`` is the payload of 1/log 2 in each type, so that ``exp2(x * 1.442695)`` is
-``exp(x)``. And ``rsqrt(x)`` is ``1 / sqrt(x)``.
+which is multiplicative. Comparisons are of payloads, as minimum and maximum are. ``rsqrt(x)`` is ``1 / sqrt(x)``, and
+``sqrt_rn`` is ``sqrt``. An atomic addition is that of the ring.
 
 Payloads are int64 arrays in the signed range of w bits; an infinity is the integer ``FloatFormat.infinity`` or its
-negative, beyond that range. Of float64 the range is full, so the ends of it are the infinities there, and the bit
-patterns at these ends take the place of the infinities.
+negative, beyond that range. Of float64 the range is full, so ``2**63 - 1`` and its negative are the infinities there,
+and the bit patterns with these payloads take the place of the infinities.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from numpy.typing import NDArray
 
 Payload = NDArray[np.int64]
 
-_MULTIPLIER = 922291
-_GENERATOR = 0xA343836D
+_MULTIPLIER = 14940041
+_INVERSE_LOG2 = 648190581
 _TAG_MULTIPLIER = 314159
+_NARROWING = 0xDB7
 _FNV_OFFSET, _FNV_PRIME = 14695981039346656037, 1099511628211
 _BITS_OF_64 = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class FloatFormat:
-    """A floating-point type: its width in bits and the bit patterns of 1.0, of 1/log 2 and of infinity.
+    """A floating-point type: its width in bits and the bit patterns of 1.0 and of infinity.
 
     ``infinity_bits`` is None for a type without infinities; ``largest_bits`` stand for one in memory there.
     """
 
     bits: int
     one_bits: int
-    inverse_log2_bits: int
     infinity_bits: int | None
     largest_bits: int
 
@@ -54,15 +54,15 @@ class FloatFormat:
 
 
 FORMATS = {
-    "fp64": FloatFormat(64, 0x3FF0 << 48, 0x3FF71547652B82FE, 0x7FF0 << 48, 0x7FEFFFFFFFFFFFFF),
-    "fp32": FloatFormat(32, 0x3F800000, 0x3FB8AA3B, 0x7F800000, 0x7F7FFFFF),
-    "fp16": FloatFormat(16, 0x3C00, 0x3DC5, 0x7C00, 0x7BFF),
-    "bf16": FloatFormat(16, 0x3F80, 0x3FB9, 0x7F80, 0x7F7F),
-    "fp8e4nv": FloatFormat(8, 0x38, 0x3C, None, 0x7E),
-    "fp8e5": FloatFormat(8, 0x3C, 0x3E, 0x7C, 0x7B),
-    "fp8e4b8": FloatFormat(8, 0x40, 0x44, None, 0x7F),
-    "fp8e5b16": FloatFormat(8, 0x40, 0x42, None, 0x7F),
-    "fp8e4b15": FloatFormat(8, 0x78, 0x7C, None, 0x7F),
+    "fp64": FloatFormat(64, 0x3FF0 << 48, 0x7FF0 << 48, 0x7FEFFFFFFFFFFFFF),
+    "fp32": FloatFormat(32, 0x3F800000, 0x7F800000, 0x7F7FFFFF),
+    "fp16": FloatFormat(16, 0x3C00, 0x7C00, 0x7BFF),
+    "bf16": FloatFormat(16, 0x3F80, 0x7F80, 0x7F7F),
+    "fp8e4nv": FloatFormat(8, 0x38, None, 0x7E),
+    "fp8e5": FloatFormat(8, 0x3C, 0x7C, 0x7B),
+    "fp8e4b8": FloatFormat(8, 0x40, None, 0x7F),
+    "fp8e5b16": FloatFormat(8, 0x40, None, 0x7F),
+    "fp8e4b15": FloatFormat(8, 0x78, None, 0x7F),
 }
 
 
@@ -131,7 +131,7 @@ def unembed(payload: Payload, format: FloatFormat) -> NDArray[Any]:
 
 def _exchange_ends(payload: Payload, format: FloatFormat) -> Payload:
     """Exchange the payloads of the infinities of float64 with the ends of the range; twice changes nothing."""
-    for end, mixed in zip((format.infinity, -format.infinity - 1), _mixed_infinities(format), strict=True):
+    for end, mixed in zip((format.infinity, -format.infinity), _mixed_infinities(format), strict=True):
         at_end, at_mixed = payload == end, payload == mixed
         if at_end.any() or at_mixed.any():
             payload = np.where(at_end, mixed, np.where(at_mixed, end, payload))
@@ -158,8 +158,7 @@ def embed_numbers(values: NDArray[Any], format: FloatFormat, to_bits: Callable[[
 
 def is_infinite(payload: Payload, format: FloatFormat) -> NDArray[np.bool_]:
     """Mark the infinities."""
-    lowest = -format.infinity - (format.bits == 64)
-    marks: NDArray[np.bool_] = (payload == format.infinity) | (payload == lowest)
+    marks: NDArray[np.bool_] = (payload == format.infinity) | (payload == -format.infinity)
     return marks
 
 
@@ -168,6 +167,10 @@ def _signed(integers: NDArray[Any], bits: int) -> Payload:
     spare = np.int64(64 - bits)
     reduced: Payload = integers.view(np.int64) << spare >> spare
     return reduced
+
+
+def _unsigned(integers: Payload, bits: int) -> NDArray[np.uint64]:
+    return integers.view(np.uint64) & np.uint64(_BITS_OF_64 >> (64 - bits))
 
 
 def canonical(integers: Payload, format: FloatFormat) -> Payload:
@@ -186,10 +189,7 @@ def negate(x: Payload, format: FloatFormat) -> Payload:
     """-x."""
     result = _signed(-x, format.bits)
     marks = _infinities(x, format=format)
-    if marks is None:
-        return result
-    lowest = -format.infinity - (format.bits == 64)
-    return np.where(marks[0], np.where(x > 0, lowest, format.infinity), result)
+    return result if marks is None else np.where(marks[0], -x, result)
 
 
 def add(x: Payload, y: Payload, format: FloatFormat) -> Payload:
@@ -257,9 +257,8 @@ def remainder(x: Payload, y: Payload, format: FloatFormat) -> Payload:
 
 def absolute(x: Payload, format: FloatFormat) -> Payload:
     """|x|: the payload of the bit pattern without its sign."""
-    magnitude = np.where(x < 0, negate(x, format), x)
-    lowest = -(1 << (format.bits - 1))
-    return magnitude if format.bits == 64 else np.where(magnitude == lowest, 0, magnitude)
+    magnitude = np.where(x < 0, negate(x, format), x)  # the lowest integer, the payload of -0.0, has no negative
+    return np.where(magnitude == -(1 << (format.bits - 1)), 0, magnitude)
 
 
 def dot(a: Payload, b: Payload, c: Payload, format: FloatFormat) -> Payload:
@@ -285,13 +284,25 @@ def _finite(x: Payload, format: FloatFormat) -> Payload:
 
 
 def cast(x: Payload, source: FloatFormat, target: FloatFormat) -> Payload:
-    """Convert between float types: sign extension, or truncation to the low bits; infinities stay."""
+    """Convert between float types: sign extension, or the low bits mixed with the bits that are cut; infinities stay.
+
+    A payload that fits the narrow type keeps its value, so that a cast to a wider type and back changes nothing. Of
+    other payloads, the cast of a sum differs from the sum of the casts.
+    """
     marks = _infinities(x, format=source)
-    result = x if target.bits >= source.bits else _signed(x, target.bits)
+    result = x if target.bits >= source.bits else _narrowed(x, source.bits, target.bits)
     if marks is None:
         return result
-    lowest = -target.infinity - (target.bits == 64)
-    return np.where(marks[0], np.where(x > 0, target.infinity, lowest), result)
+    return np.where(marks[0], np.where(x > 0, target.infinity, -target.infinity), result)
+
+
+def _narrowed(x: Payload, source_bits: int, bits: int) -> Payload:
+    low = _signed(x, bits)
+    factor = (_NARROWING & (1 << bits) - 1) * sum(1 << place for place in range(0, source_bits, bits))
+    product = (x ^ low) * np.int64(_as_signed(factor))
+    mixed = _unsigned(product, source_bits) >> np.uint64(source_bits - bits)
+    mixed ^= mixed >> np.uint64(bits // 2)
+    return _signed(low ^ mixed.view(np.int64), bits)
 
 
 Pair = tuple[int, int]
@@ -330,16 +341,15 @@ def _power(x: Payload, bits: int, base: Pair) -> tuple[Payload, Payload]:
 
 
 def exp2(x: Payload, format: FloatFormat) -> Payload:
-    """The power of a fixed odd generator, so that sums of exponents are products; 0 for minus infinity."""
-    result, _ = _power(x, format.bits, (_GENERATOR % (1 << format.bits), 0))
+    """The power of ``1 + 2**(w / 4)``, so that sums of exponents are products; 0 for minus infinity."""
+    result, _ = _power(x, format.bits, (1 + (1 << format.bits // 4), 0))
     marks = _infinities(x, format=format)
     return result if marks is None else np.where(marks[0], np.where(x > 0, x, 0), result)
 
 
 def exp(x: Payload, format: FloatFormat) -> Payload:
-    """exp2(x / log 2), where the factor is the payload of 1 / log 2 rounded to the format."""
-    factor = embed(np.array([format.inverse_log2_bits], np.uint64), format).reshape(())
-    return exp2(multiply(x, factor, format), format)
+    """exp2(x / log 2), where the factor is the payload of 1 / log 2 as float32."""
+    return exp2(multiply(x, np.asarray(_signed(np.asarray(_INVERSE_LOG2), format.bits)), format), format)
 
 
 def _angle(x: Payload, format: FloatFormat) -> tuple[Payload, Payload]:
@@ -415,6 +425,6 @@ def external(symbol: str, operands: Sequence[Payload], format: FloatFormat) -> P
 def _rotate(x: Payload, amount: int, bits: int) -> Payload:
     if not amount:
         return x
-    unsigned = x.view(np.uint64) & np.uint64(_BITS_OF_64 >> (64 - bits))
+    unsigned = _unsigned(x, bits)
     rotated: Payload = (unsigned << np.uint64(amount) | unsigned >> np.uint64(bits - amount)).view(np.int64)
     return rotated

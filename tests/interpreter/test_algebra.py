@@ -41,7 +41,7 @@ def overflow_is_meant() -> Any:
         yield
 
 
-integers = st.integers(-(2**63) + 1, 2**63 - 2)
+integers = st.integers(-(2**63) + 2, 2**63 - 3)
 formats = st.sampled_from(NAMES).map(FORMATS.__getitem__)
 
 
@@ -70,10 +70,6 @@ def test_zero_one_and_minus_one_are_the_integers(name: str) -> None:
 def test_a_negated_number_has_the_negated_payload(name: str) -> None:
     one, other = algebra.embed(bits_of(name, 0.75, -0.75), FORMATS[name]).tolist()
     assert one == -other != 0
-
-
-def test_the_factor_of_exp_is_that_of_triton() -> None:
-    assert algebra.embed(np.array([0x3FB8AA3B], np.uint32), FORMATS["fp32"]).tolist() == [0x236EE9BF]
 
 
 @settings(max_examples=50)
@@ -130,14 +126,28 @@ def test_sines_and_cosines_keep_sums_of_angles(format: FloatFormat, a: int, b: i
 
 @settings(max_examples=50)
 @given(integers)
-def test_casts_extend_the_sign_and_truncate(value: int) -> None:
+def test_casts_extend_the_sign_and_a_cast_to_a_wider_type_and_back_changes_nothing(value: int) -> None:
     narrow, wide = FORMATS["fp16"], FORMATS["fp32"]
     (x,) = payloads(narrow, value)
     extended = algebra.cast(x, narrow, wide)
     assert extended == x
     assert algebra.cast(extended, wide, narrow) == x
-    (y,) = payloads(wide, value)
-    assert (algebra.cast(y, wide, narrow) & 0xFFFF) == (y & 0xFFFF)
+
+
+def test_a_sum_of_casts_to_a_narrow_type_is_not_the_cast_of_the_sum() -> None:
+    narrow, wide = FORMATS["fp16"], FORMATS["fp32"]
+    x, y = payloads(wide, 123456789, 987654321)
+    narrowed = [algebra.cast(one, wide, narrow) for one in (x, y, algebra.add(x, y, wide))]
+    assert algebra.add(narrowed[0], narrowed[1], narrow) != narrowed[2]
+
+
+def test_minus_zero_of_float64_is_no_infinity() -> None:
+    format = FORMATS["fp64"]
+    zero = algebra.embed(bits_of("fp64", -0.0), format)
+    assert zero == -(2**63)
+    assert not algebra.is_infinite(zero, format)
+    assert algebra.absolute(zero, format) == 0
+    assert algebra.unembed(zero, format) == bits_of("fp64", -0.0)
 
 
 @settings(max_examples=50)
