@@ -235,9 +235,10 @@ def _judge(name: str, picks: Mapping[str, Any]) -> Line:
     import kernellab
     from kernellab._triton.kernel import autotune_settings
     from kernellab.errors import KernellabError
+    from kernellab.timing.bench import BenchOptions
     from kernellab.timing.config import Config
     from kernellab.timing.gpu_bench import gpu_bench
-    from kernellab.timing.launches import BenchOptions, Launches, implementation_of
+    from kernellab.timing.launches import Launches, implementation_of
 
     work = _work(name)
     with kernellab.Lab() as lab:

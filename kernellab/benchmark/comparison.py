@@ -28,7 +28,7 @@ from kernellab.timing.launches import Implementation, Launches, launch_on_copies
 from kernellab.timing.stopwatch import interval, ratio_interval
 from kernellab.timing.timer import gpu_timers
 
-Verdict = Literal["faster", "slower", "no difference"]
+SpeedDifference = Literal["faster", "slower", "no difference"]
 _MARGIN = 0.01  # smaller differences count as none
 _ROUNDS = 60
 _TIMEOUT_S = 60.0
@@ -49,7 +49,7 @@ class Timing:
     ratio: float
     low: float
     high: float
-    verdict: Verdict
+    verdict: SpeedDifference
     rounds: int
     note: str = ""
 
@@ -408,7 +408,7 @@ def _time_in_turns(pair: list[Implementation], arguments: Mapping[str, Any], run
     notes += [clocks.text] if clocks is not None and clocks.differ else []
     ratio = ratio_interval(samples[1], samples[0])
     medians = [interval(times).median for times in samples]
-    verdict: Verdict = "no difference"
+    verdict: SpeedDifference = "no difference"
     if ratio.low > 1 and ratio.median > 1 + _MARGIN:
         verdict = "slower"
     elif ratio.high < 1 and ratio.median < 1 - _MARGIN:

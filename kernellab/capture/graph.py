@@ -24,7 +24,6 @@ from torch.fx.passes.shape_prop import TensorMetadata
 from kernellab._triton.kernel import Bound, jit_function
 from kernellab._triton.tracing import DescriptorParts, held_in_dynamo, while_tracing
 from kernellab.capture.node_functions import (
-    addressed,
     copies_by_clone,
     descriptor,
     layout_copy,
@@ -32,6 +31,7 @@ from kernellab.capture.node_functions import (
     require_read,
     require_shape,
     share_memory,
+    table_with_addresses,
     window,
 )
 from kernellab.capture.program_sizes import SizeNodes
@@ -136,7 +136,7 @@ def _step_node(building: _Building, step: Step) -> torch.fx.Node:
                 descriptors[part] = graph.call_function(descriptor, (replaced.base, *layout))
             return descriptors[part]
         if isinstance(part, Addresses):
-            return graph.call_function(addressed, (replaced.table, list(replaced.entries)))
+            return graph.call_function(table_with_addresses, (replaced.table, list(replaced.entries)))
         return sizes.node(part) if isinstance(part, Size) else replaced
 
     def argument_node(value: Any) -> Any:

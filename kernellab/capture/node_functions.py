@@ -75,7 +75,7 @@ def _layout_copy_in_graph(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.clone() if copies_by_clone(tensor) else layout_copy(tensor)
 
 
-def addressed(table: torch.Tensor | None, entries: Sequence[tuple[int, torch.Tensor, int]]) -> Any:
+def table_with_addresses(table: torch.Tensor | None, entries: Sequence[tuple[int, torch.Tensor, int]]) -> Any:
     """Return a copy of a table with addresses of tensors at some of its words; without a table, the only address."""
     if table is None:
         return entries[0][1].data_ptr() + entries[0][2]

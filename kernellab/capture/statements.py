@@ -236,7 +236,9 @@ class _Writer:
             expression = f"TensorDescriptor({self._text(value.base, name_of)}, {layout}{padding})"
             return self.descriptors[expression].name if expression in self.descriptors else expression
         if isinstance(value, Addresses):
-            return f"addressed({self._text(value.table, name_of)}, {self._text(list(value.entries), name_of)})"
+            return (
+                f"table_with_addresses({self._text(value.table, name_of)}, {self._text(list(value.entries), name_of)})"
+            )
         if isinstance(value, tuple):
             members = ", ".join(self._text(member, name_of) for member in value)
             return f"({members}{',' if len(value) == 1 else ''})"

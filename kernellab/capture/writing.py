@@ -12,7 +12,7 @@ from typing import Any
 
 from kernellab.capture.callees import WrittenTuners, user_operators
 from kernellab.capture.naming import RESERVED_NAMES
-from kernellab.capture.node_functions import addressed, layout_copy, read_problem, shape_problem, window
+from kernellab.capture.node_functions import layout_copy, read_problem, shape_problem, table_with_addresses, window
 from kernellab.capture.plan import MemoryPlan
 from kernellab.capture.program_sizes import requirements
 from kernellab.capture.statements import LaunchCall, Names, main_device, statements, takes_descriptors, uses_of
@@ -127,7 +127,7 @@ def _apart(tape: Tape, plan: MemoryPlan) -> list[str]:
     return list(dict.fromkeys([*tape.names(tape.apart), *overwritten]))
 
 
-_OWN = (addressed, layout_copy, read_problem, shape_problem, contents_of, window, sharing_problem)
+_OWN = (table_with_addresses, layout_copy, read_problem, shape_problem, contents_of, window, sharing_problem)
 
 
 def _functions(text: str) -> Iterator[str]:

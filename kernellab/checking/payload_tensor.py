@@ -67,7 +67,7 @@ def in_algebra(function: Callable[[Mapping[str, Any]], Any], arguments: Mapping[
     Raises:
         UsageError: the function uses an operation that the algebra does not know.
     """
-    embedded = {name: _embedded(value) if _is_float(value) else value for name, value in arguments.items()}
+    embedded = {name: _embed(value) if _is_float(value) else value for name, value in arguments.items()}
     with torch.no_grad(), np.errstate(all="ignore"):
         return tree_map(
             lambda value: bit_patterns(value) if isinstance(value, PayloadTensor) else value, function(embedded)
@@ -78,7 +78,7 @@ def _is_float(value: object) -> bool:
     return isinstance(value, torch.Tensor) and value.dtype in _NAMES
 
 
-def _embedded(tensor: torch.Tensor) -> PayloadTensor:
+def _embed(tensor: torch.Tensor) -> PayloadTensor:
     bits = np.asarray(bits_of(tensor.contiguous().reshape(-1)))
     payload = algebra.embed(bits.view(_UNSIGNED[bits.itemsize]), format_of(tensor.dtype))
     return PayloadTensor(torch.from_numpy(payload).reshape(tensor.shape), tensor.dtype)
@@ -106,7 +106,7 @@ def _payload_in(value: Any, dtype: torch.dtype) -> Payload:
     if isinstance(value, PayloadTensor):
         return algebra.cast(value.payload.numpy(), format_of(value.dtype), format_of(dtype))
     numbers = value if isinstance(value, torch.Tensor) else torch.tensor(value, dtype=torch.float64)
-    return _embedded(numbers.to(dtype)).payload.numpy()
+    return _embed(numbers.to(dtype)).payload.numpy()
 
 
 def _tensor(payload: Payload, source: torch.dtype, dtype: torch.dtype) -> PayloadTensor:
@@ -137,11 +137,11 @@ def _add(function: Callable[..., Payload], x: Any, y: Any, *, alpha: Any = 1) ->
 
 def _divide(x: Any, y: Any, *, rounding_mode: Any = None) -> PayloadTensor:
     if rounding_mode is not None:
-        raise _unknown(f"a division that rounds to {rounding_mode}")
+        raise _unknown_operation(f"a division that rounds to {rounding_mode}")
     return _elementwise(algebra.divide, x, y)
 
 
-def _ordered(function: Callable[..., Any], *operands: Any) -> PayloadTensor:
+def _elementwise_order(function: Callable[..., Any], *operands: Any) -> PayloadTensor:
     def without_format(*payloads: Payload, format: FloatFormat) -> Payload:
         result: Payload = function(*payloads)
         return result
@@ -158,7 +158,7 @@ def _power(x: Any, exponent: Any) -> PayloadTensor:
     if exponent in {0.5, -0.5}:
         return _elementwise(algebra.sqrt if exponent > 0 else algebra.rsqrt, x)
     if isinstance(exponent, torch.Tensor) or exponent != int(exponent) or not 1 <= abs(exponent) <= 64:
-        raise _unknown(f"a power of {exponent}")
+        raise _unknown_operation(f"a power of {exponent}")
     result = x
     for _ in range(abs(int(exponent)) - 1):
         result = _elementwise(algebra.multiply, result, x)
@@ -190,14 +190,14 @@ def _mean(x: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) 
     return _tensor(_mean_of(x, dim, _wide(target), keepdim=keepdim), _wide(target), target)
 
 
-def _centred(x: Any, dim: Any, wide: torch.dtype) -> tuple[Payload, Payload]:
+def _mean_and_differences(x: Any, dim: Any, wide: torch.dtype) -> tuple[Payload, Payload]:
     """The mean along axes, which stay, and the differences from it."""
     mean = _mean_of(x, dim, wide, keepdim=True)
     return mean, algebra.subtract(_payload_in(x, wide), mean, format_of(wide))
 
 
 def _variance_of(x: Any, dim: Any, wide: torch.dtype, correction: float, *, keepdim: bool) -> Payload:
-    _, centred = _centred(x, dim, wide)
+    _, centred = _mean_and_differences(x, dim, wide)
     squares = PayloadTensor(torch.from_numpy(algebra.multiply(centred, centred, format_of(wide))), wide)
     return _mean_of(squares, dim, wide, keepdim=keepdim, fewer=correction)
 
@@ -256,7 +256,7 @@ def _log_softmax(x: Any, dim: int, half_to_float: bool = False) -> PayloadTensor
     return _tensor(algebra.subtract(shifted, logarithm, format_of(wide)), wide, x.dtype)
 
 
-def _scaled(centred: Payload, rstd: Payload, weight: Any, bias: Any, wide: torch.dtype) -> Payload:
+def _normalize(centred: Payload, rstd: Payload, weight: Any, bias: Any, wide: torch.dtype) -> Payload:
     format = format_of(wide)
     result = algebra.multiply(centred, rstd, format)
     if weight is not None:
@@ -266,10 +266,10 @@ def _scaled(centred: Payload, rstd: Payload, weight: Any, bias: Any, wide: torch
 
 def _layer_norm(x: Any, shape: Any, weight: Any, bias: Any, eps: float) -> tuple[PayloadTensor, ...]:
     wide, dim = _wide(x.dtype), list(range(-len(shape), 0))
-    mean, centred = _centred(x, dim, wide)
+    mean, centred = _mean_and_differences(x, dim, wide)
     variance = _variance_of(x, dim, wide, 0, keepdim=True)
     rstd = algebra.rsqrt(algebra.add(variance, _payload_in(eps, wide), format_of(wide)), format_of(wide))
-    result = _scaled(centred, rstd, weight, bias, wide)
+    result = _normalize(centred, rstd, weight, bias, wide)
     return _tensor(result, wide, x.dtype), _tensor(mean, wide, wide), _tensor(rstd, wide, wide)
 
 
@@ -280,7 +280,7 @@ def _rms_norm(x: Any, shape: Any, weight: Any, eps: float | None) -> tuple[Paylo
     variance = _mean_of(squares, dim, wide, keepdim=True)
     epsilon = torch.finfo(x.dtype).eps if eps is None else eps
     rstd = algebra.rsqrt(algebra.add(variance, _payload_in(epsilon, wide), format), format)
-    return _tensor(_scaled(payload, rstd, weight, None, wide), wide, x.dtype), _tensor(rstd, wide, wide)
+    return _tensor(_normalize(payload, rstd, weight, None, wide), wide, x.dtype), _tensor(rstd, wide, wide)
 
 
 def _sigmoid(x: Any) -> PayloadTensor:
@@ -299,8 +299,8 @@ def _silu(x: Any) -> PayloadTensor:
 
 
 def _clamp(x: Any, low: Any = None, high: Any = None) -> PayloadTensor:
-    result = x if low is None else _ordered(np.maximum, x, low)
-    return result if high is None else _ordered(np.minimum, result, high)
+    result = x if low is None else _elementwise_order(np.maximum, x, low)
+    return result if high is None else _elementwise_order(np.minimum, result, high)
 
 
 def _where(condition: Any, x: Any, y: Any) -> PayloadTensor:
@@ -317,7 +317,7 @@ def _copy_to(x: Any, *, dtype: Any = None, **options: Any) -> Any:
     if dtype is None or dtype == x.dtype:
         return PayloadTensor(x.payload.clone(), x.dtype)
     if dtype not in _NAMES:
-        raise _unknown("a cast from float to integer")
+        raise _unknown_operation("a cast from float to integer")
     return _to(x, dtype)
 
 
@@ -327,7 +327,7 @@ def _copy_into(x: Any, value: Any, non_blocking: bool = False) -> Any:
 
 
 def _fill(x: Any, value: Any) -> Any:
-    return _copy_into(x, _embedded(torch.as_tensor(value, dtype=x.dtype)).expand(x.shape))
+    return _copy_into(x, _embed(torch.as_tensor(value, dtype=x.dtype)).expand(x.shape))
 
 
 def _unary(function: Callable[..., Payload]) -> Callable[..., PayloadTensor]:
@@ -342,9 +342,9 @@ _RULES: dict[str, Callable[..., Any]] = {
     "div": _divide,
     "fmod": partial(_elementwise, algebra.remainder),
     "pow": _power,
-    "maximum": partial(_ordered, np.maximum),
-    "minimum": partial(_ordered, np.minimum),
-    "relu": lambda x: _ordered(np.maximum, x, 0.0),
+    "maximum": partial(_elementwise_order, np.maximum),
+    "minimum": partial(_elementwise_order, np.minimum),
+    "relu": lambda x: _elementwise_order(np.maximum, x, 0.0),
     "clamp": _clamp,
     "clamp_min": _clamp,
     "clamp_max": lambda x, high: _clamp(x, None, high),
@@ -401,14 +401,14 @@ def _evaluate(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if func.namespace == "aten" and name in _RULES:
         return _RULES[name](*args, **kwargs)
     if func.namespace == "aten" and name in _MOVES and kwargs.get("dtype") in {None, _dtype_among(args)}:
-        return _moved(func, args, kwargs)
+        return _move_elements(func, args, kwargs)
     in_place = name.removesuffix("_")
     if func.namespace == "aten" and in_place != name and in_place in _RULES and isinstance(args[0], PayloadTensor):
         return _copy_into(args[0], _RULES[in_place](*args, **kwargs))
-    raise _unknown(str(func))
+    raise _unknown_operation(str(func))
 
 
-def _moved(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _move_elements(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run an operation that moves elements on payloads; plain float tensors among its operands are embedded."""
     dtype = _dtype_among(args)
     options = {name: value for name, value in kwargs.items() if name not in {"dtype", "layout", "device", "pin_memory"}}
@@ -416,7 +416,7 @@ def _moved(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     def payload(value: Any) -> Any:
         if isinstance(value, PayloadTensor):
             return value.payload
-        return _embedded(value.to(dtype)).payload if _is_float(value) else value
+        return _embed(value.to(dtype)).payload if _is_float(value) else value
 
     result = func(*tree_map(payload, args), **options)
     return tree_map(lambda value: PayloadTensor(value, dtype) if isinstance(value, torch.Tensor) else value, result)
@@ -428,7 +428,7 @@ def _dtype_among(args: Any) -> torch.dtype:
     return dtypes[0]
 
 
-def _unknown(operation: str) -> UsageError:
+def _unknown_operation(operation: str) -> UsageError:
     return UsageError(
         f"The algebra does not know {operation}. It knows sums, products, matmul, means, softmax, norms, exponentials "
         "and moves of elements; write the reference with these, or compare with a kernel."

@@ -12,7 +12,7 @@ from math import prod
 from typing import Any, NoReturn
 
 
-class ContentsNeeded(Exception):
+class NeedsContents(Exception):
     """A kernel loads values from memory that its time depends on."""
 
 
@@ -76,9 +76,9 @@ class TensorView:
         """Refuse to read: the contents are in another process.
 
         Raises:
-            ContentsNeeded: always.
+            NeedsContents: always.
         """
-        raise ContentsNeeded
+        raise NeedsContents
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Any
 
 from kernellab.compile.types import Compiled, CompileJob
 from kernellab.errors import KernellabError
-from kernellab.explain.argument_views import CannotView, ContentsNeeded, views_of
+from kernellab.explain.argument_views import CannotView, NeedsContents, views_of
 from kernellab.explain.facts import DeviceRates
 from kernellab.explain.prediction import Prediction
 from kernellab.explain.prediction_verbs import predict_implementation
@@ -58,7 +58,7 @@ def predict_request(request: PredictionRequest, progress: ProgressCallback) -> P
     launch = KernelLaunch(request.job, None, request.arguments, request.grid, (), None, {})
     try:
         return predict_implementation(Implementation(request.name, launch, request.compiled), request.device)
-    except ContentsNeeded:
+    except NeedsContents:
         return None
 
 

@@ -29,8 +29,9 @@ from kernellab.ir.instructions import hint_of_ptx
 from kernellab.ir.lines import StageLine, stage_lines
 from kernellab.launch.arguments import CannotExport
 from kernellab.launch.bound_launch import Trials
+from kernellab.timing.bench import BenchOptions
 from kernellab.timing.gpu_bench import worker_bench
-from kernellab.timing.launches import BenchOptions, Implementation
+from kernellab.timing.launches import Implementation
 from kernellab.workers.worker import Job
 
 _START_S = 120.0

@@ -28,8 +28,9 @@ from kernellab.registry import Session
 from kernellab.registry.calls import compile_call, has_gpu
 from kernellab.registry.launches_to_store import recorded_launch_of, result_of
 from kernellab.target import device_name, multiprocessors
+from kernellab.timing.bench import BenchOptions
 from kernellab.timing.gpu_bench import gpu_bench
-from kernellab.timing.launches import BenchOptions, Implementation
+from kernellab.timing.launches import Implementation
 from kernellab.timing.provenance import ceilings_here
 
 

@@ -18,7 +18,7 @@ from kernellab.checking.reference import ANONYMOUS, Reference, ReferenceFunction
 from kernellab.compile.cache import Compiler
 from kernellab.compile.types import Compiled
 from kernellab.errors import CompileError, KernellabError, LaunchError, RunError, UsageError, WorkerTimeout
-from kernellab.explore.points import FIRST, Evaluation, Point, PointHistory, Request, Requests, Verdict
+from kernellab.explore.points import FIRST, Evaluation, OutputComparison, Point, PointHistory, Request, Requests
 from kernellab.launch.arguments import memory_of
 from kernellab.launch.calls import Grid3
 from kernellab.launch.memory import Copies, size_bytes
@@ -27,8 +27,8 @@ from kernellab.launch.run import Run
 from kernellab.launch.runtime import Interpret, Runtime
 from kernellab.store.columns import Status
 from kernellab.target import Target, parse_target
+from kernellab.timing.bench import Bench
 from kernellab.timing.launches import (
-    Bench,
     Implementation,
     KernelLaunch,
     Launches,
@@ -66,7 +66,7 @@ class OnGpu:
     runtime: Runtime
     make_bench: Callable[[Launches], Bench]
     inputs: Mapping[str, Any]
-    verdicts: Verdicts
+    comparer: OutputComparer
     device: int
     timeout_s: float
     zeroed: tuple[str, ...] = ()
@@ -98,7 +98,7 @@ class OnGpu:
         compiled: Compiled,
         evaluation: Evaluation,
         best: Evaluation | None,
-        verdict: Verdict | None,
+        verdict: OutputComparison | None,
     ) -> Evaluation:
         launches, config = request.launches, request.config
         seen = len(launches.notes)
@@ -106,7 +106,7 @@ class OnGpu:
         measured = bench.measure(candidate, _FIRST_RUNS, None)
         notes = tuple(launches.notes[seen:])
         text = evaluation.point.text
-        verdict = verdict or self._verdict_of_group(bench, request.key, text, candidate, measured.group, notes)
+        verdict = verdict or self._compare_groups(bench, request.key, text, candidate, measured.group, notes)
         players, together_ms = [candidate], min(measured.times_ms)
         # The best point races where it is another config of the same launches.
         if best is not None and best.compiled is not None and best.row.config != config and best.key == request.key:
@@ -122,27 +122,27 @@ class OnGpu:
         number = None if best is None else best.number
         return replace(evaluation, row=row, verdict=verdict, against=against, best=number, notes=notes)
 
-    def _verdict_of_group(
+    def _compare_groups(
         self, bench: Bench, key: Any, text: str, candidate: Implementation, group: int, notes: tuple[str, ...]
-    ) -> Verdict:
-        """Return the verdict of the bench: equal outputs share a group, the first is 0."""
+    ) -> OutputComparison:
+        """Return the comparison by the bench: equal outputs share a group, the first is 0."""
         not_compared = next((note for note in notes if note.startswith("outputs were not compared")), None)
         if not_compared is not None:
-            return Verdict(None, not_compared)
+            return OutputComparison(None, not_compared)
         first, founder = self._founders.setdefault(key, (text, candidate))
         if first == text:
             return FIRST
-        return _verdict_against_first(first, () if group == 0 else bench.compare(founder, [candidate])[0])
+        return _comparison_with_first(first, () if group == 0 else bench.compare(founder, [candidate])[0])
 
-    def _check(self, request: Request, compiled: Compiled) -> Verdict | None:
-        if self.verdicts.check is None:
+    def _check(self, request: Request, compiled: Compiled) -> OutputComparison | None:
+        if self.comparer.check is None:
             return None
         launch, runtime = request.launches.of(request.config), self.runtime
         copies, poisoned = launch_on_copies(
             runtime, launch, compiled.effects, runtime.device, self.timeout_s, self.inputs, self.zeroed
         )
         before = with_zeros(replaced_arguments(launch, self.inputs), self.zeroed)
-        return self.verdicts.compare_with_check(before, outputs_of(copies), poisoned)
+        return self.comparer.compare_with_check(before, outputs_of(copies), poisoned)
 
 
 def rounds_for(together_ms: float) -> int:
@@ -190,9 +190,9 @@ class OnCpu:
 
     interpret: Interpret
     inputs: Mapping[str, Any]
-    verdicts: Verdicts
+    comparer: OutputComparer
     zeroed: tuple[str, ...] = ()
-    _runs: dict[Any, tuple[str, Run | None, Verdict]] = field(default_factory=dict)
+    _runs: dict[Any, tuple[str, Run | None, OutputComparison]] = field(default_factory=dict)
 
     def run(self, request: Request, compiled: Compiled, evaluation: Evaluation, best: Evaluation | None) -> Evaluation:
         """Return the evaluation of a compiled point with its run, or with the reason why it did not run.
@@ -205,18 +205,18 @@ class OnCpu:
             self._runs[key] = (text, *self._run(request, compiled, text))
         first, run, verdict = self._runs[key]
         if verdict is FIRST and first != text:
-            verdict = Verdict(True, f"same run as the first point ({first}): options change no output here")
+            verdict = OutputComparison(True, f"same run as the first point ({first}): options change no output here")
         row = evaluation.row
         if verdict.equal is False:
             row = replace(row, status=verdict.status, reason=verdict.text)
         return replace(evaluation, row=row, run=run, verdict=verdict)
 
-    def _run(self, request: Request, compiled: Compiled, text: str) -> tuple[Run | None, Verdict]:
+    def _run(self, request: Request, compiled: Compiled, text: str) -> tuple[Run | None, OutputComparison]:
         launch, held = request.launches.of(request.config), size_bytes(self.inputs)
         if held > BYTES_AT_MOST:
-            return None, Verdict(None, f"not run: the arguments hold {held / 1e6:,.0f} MB, too much for here")
+            return None, OutputComparison(None, f"not run: the arguments hold {held / 1e6:,.0f} MB, too much for here")
         if 0 in launch.grid:
-            return None, Verdict(None, "not run: the grid is empty")
+            return None, OutputComparison(None, "not run: the grid is empty")
         copies = Copies(replaced_arguments(launch, self.inputs), compiled.effects, "cpu")
         set_to_zero(copies.arguments, self.zeroed)
         call_hooks(launch, copies.arguments)
@@ -224,9 +224,9 @@ class OnCpu:
         grid = bound_grid(launch.grid)
         run = self.interpret(launch.function, copies.everything, grid, SECONDS_AT_MOST)
         if grid != launch.grid:
-            return run, Verdict(None, f"not compared: {prod(grid):,} of {prod(launch.grid):,} programs ran")
+            return run, OutputComparison(None, f"not compared: {prod(grid):,} of {prod(launch.grid):,} programs ran")
         before = with_zeros(replaced_arguments(launch, self.inputs), self.zeroed)
-        return run, self.verdicts.verdict(request.sizes, text, before, outputs_of(copies), poisoned)
+        return run, self.comparer.compare(request.sizes, text, before, outputs_of(copies), poisoned)
 
 
 def bound_grid(grid: Grid3, most: int = PROGRAMS_AT_MOST) -> Grid3:
@@ -326,7 +326,7 @@ def _as_error(exc: Exception) -> KernellabError:
 
 
 @dataclass(slots=True)
-class Verdicts:
+class OutputComparer:
     """The values that outputs are compared with.
 
     ``check`` is a reference, or how one is computed from the arguments of each point. Without it, the outputs of the
@@ -336,9 +336,9 @@ class Verdicts:
     check: ReferenceFunction | Reference | None
     _firsts: dict[Any, tuple[str, dict[str, Any]]] = field(default_factory=dict)
 
-    def verdict(
+    def compare(
         self, sizes: Any, text: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any], poisoned: Poison
-    ) -> Verdict:
+    ) -> OutputComparison:
         """Return whether the outputs of the point ``text`` are right; ``inputs`` are the arguments before the launch.
 
         Raises:
@@ -349,13 +349,15 @@ class Verdicts:
         if sizes in self._firsts:
             first, expected = self._firsts[sizes]
             pairs = ((name, outputs[name], expected[name]) for name in expected if name in outputs)
-            return _verdict_against_first(first, list(filter(None, (output_difference(*pair) for pair in pairs))))
+            return _comparison_with_first(first, list(filter(None, (output_difference(*pair) for pair in pairs))))
         while len(self._firsts) >= _MOST_FIRSTS:
             del self._firsts[next(iter(self._firsts))]
         self._firsts[sizes] = (text, {name: tensor.clone() for name, tensor in outputs.items()})
         return FIRST
 
-    def compare_with_check(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any], poisoned: Poison) -> Verdict:
+    def compare_with_check(
+        self, inputs: Mapping[str, Any], outputs: Mapping[str, Any], poisoned: Poison
+    ) -> OutputComparison:
         """Return whether outputs equal the user's reference; they were ``poisoned`` before the launch."""
         assert self.check is not None, "there is a reference to compare with"
         reference = self.check if isinstance(self.check, Reference) else reference_of(self.check, inputs)
@@ -365,17 +367,17 @@ class Verdicts:
         checks = compare(title, values, outputs, poisoned.unwritten, poisoned.fills)
         wrong = next((check for check in checks if not check.equal), None)
         if wrong is None:
-            return Verdict(True, f"matches {title}; {error_text(checks)}", by_reference=True)
+            return OutputComparison(True, f"matches {title}; {error_text(checks)}", by_reference=True)
         name = wrong.argument
         facts = Mismatch(name, title, outputs[name], values[name], unwritten=poisoned.unwritten.get(name))
-        return Verdict(False, ". ".join([wrong.text, *list(hints_on(facts).values())[:1]]), by_reference=True)
+        return OutputComparison(False, ". ".join([wrong.text, *list(hints_on(facts).values())[:1]]), by_reference=True)
 
 
-def _verdict_against_first(first: str, differences: Sequence[OutputDifference]) -> Verdict:
-    """Return the verdict of a comparison with the outputs of the ``first`` point."""
+def _comparison_with_first(first: str, differences: Sequence[OutputDifference]) -> OutputComparison:
+    """Return the comparison with the outputs of the ``first`` point."""
     if not differences:
-        return Verdict(True, f"agrees with the first point ({first})")
-    return Verdict(False, f"differs from the first point ({first}): {'; '.join(d.text for d in differences)}")
+        return OutputComparison(True, f"agrees with the first point ({first})")
+    return OutputComparison(False, f"differs from the first point ({first}): {'; '.join(d.text for d in differences)}")
 
 
 def outputs_of(copies: Copies) -> dict[str, Any]:

@@ -52,7 +52,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class OutputComparison:
     """Whether outputs equal those that they were compared with, as ``text`` says; ``equal`` is None where none were.
 
     Only a reference separates right from wrong (``by_reference``); without one, outputs agree with others or differ.
@@ -75,8 +75,8 @@ class Verdict:
         return Status.WRONG if self.by_reference else Status.DIFFERS
 
 
-FIRST = Verdict(None, "other points are compared with it")
-"""The verdict of the first point where there is no reference."""
+FIRST = OutputComparison(None, "other points are compared with it")
+"""The comparison of the first point where there is no reference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Evaluation:
     grid: tuple[int, int, int] | None = None
     sizes: tuple[tuple[str, str], ...] = ()
     key: tuple[Any, ...] = ()
-    verdict: Verdict = Verdict(None, "")
+    verdict: OutputComparison = OutputComparison(None, "")
     run: Run | None = None
     against: Interval | None = None
     best: int | None = None

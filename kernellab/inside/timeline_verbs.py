@@ -16,8 +16,9 @@ from kernellab.launch.calls import UserCall
 from kernellab.registry.calls import compile_call, has_gpu
 from kernellab.registry.kernels import Session
 from kernellab.target import device_name, multiprocessors
+from kernellab.timing.bench import BenchOptions
 from kernellab.timing.gpu_bench import gpu_bench
-from kernellab.timing.launches import BenchOptions, Implementation
+from kernellab.timing.launches import Implementation
 
 _MOST_PROGRAMS = 1 << 22
 _FIRST_RUNS, _LEAST_ROUNDS, _MOST_ROUNDS = 3, 15, 60

@@ -21,7 +21,7 @@ def watch_operations(builder: Any, recorder: ValueRecorder) -> None:
     """Let each operation of a builder report to the recorder, until `unwatch_operations`."""
     for name in dir(type(builder)):
         if name.startswith("create_"):
-            setattr(builder, name, _watched(getattr(builder, name), name.removeprefix("create_"), recorder))
+            setattr(builder, name, _report_result(getattr(builder, name), name.removeprefix("create_"), recorder))
 
 
 def unwatch_operations(builder: Any) -> None:
@@ -30,16 +30,16 @@ def unwatch_operations(builder: Any) -> None:
         delattr(builder, name)
 
 
-def _watched(operation: Callable[..., Any], name: str, recorder: ValueRecorder) -> Callable[..., Any]:
+def _report_result(operation: Callable[..., Any], name: str, recorder: ValueRecorder) -> Callable[..., Any]:
     @wraps(operation)
-    def watched(*arguments: Any, **options: Any) -> Any:
+    def reporting(*arguments: Any, **options: Any) -> Any:
         result = operation(*arguments, **options)
         operands = [argument for argument in arguments if isinstance(argument, Handle)]
         if operands and isinstance(result, Handle) and result.data.dtype.kind == "f":
             _report(name, operands, result, recorder)
         return result
 
-    return watched
+    return reporting
 
 
 def _report(name: str, operands: list[Handle], result: Handle, recorder: ValueRecorder) -> None:

@@ -159,12 +159,12 @@ def steps_within(shape: Sequence[int], itemsize: int, most_bytes: int) -> tuple[
     """The steps along each axis that leave at most ``most_bytes`` of a tile, the longest axes thinned first."""
     steps = [1] * len(shape)
 
-    def kept(axis: int) -> int:
+    def count(axis: int) -> int:
         return math.ceil(shape[axis] / steps[axis])
 
-    while shape and math.prod(map(kept, range(len(shape)))) * itemsize > most_bytes:
-        axis = max(range(len(shape)), key=kept)
-        if kept(axis) <= 1:
+    while shape and math.prod(map(count, range(len(shape)))) * itemsize > most_bytes:
+        axis = max(range(len(shape)), key=count)
+        if count(axis) <= 1:
             break
         steps[axis] *= 2
     return tuple(steps) if any(step > 1 for step in steps) else ()

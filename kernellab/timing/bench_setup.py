@@ -16,9 +16,10 @@ from kernellab.gpu.ipc import IpcExport, Memory, needs_torch_mapping
 from kernellab.launch.arguments import ArgumentSpec, TensorSpec, memory_of, tensors_of
 from kernellab.launch.memory import NOTHING, ReachedMemory, reached_memory
 from kernellab.launch.poison import fill_of
+from kernellab.timing.bench import BenchOptions
 from kernellab.timing.bench_jobs import BenchKernel, ExpectedOutput, Setup
 from kernellab.timing.hooks import HookCalls
-from kernellab.timing.launches import BenchOptions, Implementation, KernelLaunch, accessed_arguments
+from kernellab.timing.launches import Implementation, KernelLaunch, accessed_arguments
 
 _MOST_SPECS = 64
 Specs = tuple[tuple[str, ArgumentSpec], ...]

@@ -21,6 +21,7 @@ from kernellab.errors import (
 from kernellab.gpu.ipc import IpcExport
 from kernellab.launch.arguments import CannotExport
 from kernellab.launch.bound_launch import Trials
+from kernellab.timing.bench import Bench, BenchOptions, measure_singly, require_good
 from kernellab.timing.bench_jobs import (
     BenchJob,
     BenchKernel,
@@ -32,16 +33,7 @@ from kernellab.timing.bench_jobs import (
 )
 from kernellab.timing.bench_setup import CommonMemory, bench_kernel
 from kernellab.timing.config import NO_CONFIG
-from kernellab.timing.launches import (
-    Bench,
-    BenchOptions,
-    Implementation,
-    KernelLaunch,
-    Launches,
-    measure_singly,
-    on_device,
-    require_good,
-)
+from kernellab.timing.launches import Implementation, KernelLaunch, Launches, on_device
 from kernellab.timing.transports import LocalTransport, Transport, WorkerTransport
 
 

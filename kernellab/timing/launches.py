@@ -1,26 +1,22 @@
-"""Launches to time, the options of a bench, and its protocol.
+"""Launches of a kernel with its configs, and implementations to time.
 
-The launches of a kernel share one set of arguments, to which each config adds its own, hooks included. A bench times
-launches and functions of the user as implementations.
+The launches share one set of arguments, to which each config adds its own, hooks included.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from kernellab._triton.closure import plain_bindings
 from kernellab._triton.kernel import Kernel, autotune_settings, jit_function, parameter_names, variant_with
-from kernellab.checking.comparison import OutputDifference
 from kernellab.checking.reference import Reference
 from kernellab.compile.types import Compiled, CompileJob, job_of
-from kernellab.errors import KernellabError, LaunchError, OutOfBounds, RunError, first_line
-from kernellab.gpu.redzones import damage_text, likely_place
+from kernellab.errors import RunError, first_line
 from kernellab.ir.effects import Effects
-from kernellab.ir.operations import Access
 from kernellab.launch.arguments import memory_of
 from kernellab.launch.calls import Grid3, evaluated_grid
 from kernellab.launch.memory import Copier, Copies, ReachedMemory
@@ -28,7 +24,7 @@ from kernellab.launch.poison import Poison, poison
 from kernellab.launch.runtime import Runtime
 from kernellab.source import Closure
 from kernellab.target import Target
-from kernellab.timing.bench_jobs import PLAIN, LaunchTimes, Manner
+from kernellab.timing.bench_jobs import Manner
 from kernellab.timing.config import NO_CONFIG, Config
 from kernellab.timing.hooks import Hook, HookCalls, sets_blocks_alone
 
@@ -326,125 +322,6 @@ def launch_on_copies(
     with runtime.recording(timeout_s=timeout_s):
         launch.function[launch.grid](**copies.arguments, **launch.options)
     return copies, poisoned
-
-
-class Bench(Protocol):
-    """Times launches of kernels, and restores their arguments before each run.
-
-    A failed launch raises a `KernellabError`: `WorkerTimeout` if it did not end, `LaunchError` if it could not start,
-    else `RunError` or `WorkerDied`. The bench remains usable for others.
-    """
-
-    def get_ready(self) -> None:
-        """Load the needs of a measurement in the background, while kernels compile."""
-
-    def measure(self, implementation: Implementation, runs: int, stop_above_ms: float | None) -> LaunchTimes:
-        """Launch once to compare the outputs, then time ``runs`` launches with a flushed L2.
-
-        If the first two both take more than ``stop_above_ms``, the rest is skipped; one alone may be chance.
-        """
-
-    def measure_all(
-        self, implementations: Sequence[Implementation], runs: int, stop_above_ms: float | None, loser_factor: float
-    ) -> list[LaunchTimes | KernellabError]:
-        """Measure each as `measure` does; cut short those that take ``loser_factor`` times the best before them.
-
-        The error of one that fails is returned instead.
-        """
-
-    def compare(
-        self, implementation: Implementation, others: Sequence[Implementation]
-    ) -> list[tuple[OutputDifference, ...]]:
-        """Launch each once; return the differences of the others' outputs from the first's, empty if equal."""
-
-    def interleave(self, implementations: Sequence[Implementation], rounds: int) -> list[tuple[float, ...]]:
-        """Return the times of each in ms, one per round, with a flushed L2; each round launches all of them."""
-
-    def warm(self, implementations: Sequence[Implementation], runs: int) -> list[float]:
-        """Return the median time of each in ms, with the L2 as the launch before left it."""
-
-    def close(self) -> None:
-        """Free the memory of the bench, here and in the worker."""
-
-
-def measure_singly(
-    bench: Bench, implementations: Sequence[Implementation], runs: int, stop_above_ms: float | None
-) -> list[LaunchTimes | KernellabError]:
-    """Measure each by itself; errors are returned in place of results."""
-    results: list[LaunchTimes | KernellabError] = []
-    for implementation in implementations:
-        try:
-            results.append(bench.measure(implementation, runs, stop_above_ms))
-        except KernellabError as exc:
-            results.append(exc)
-    return results
-
-
-@dataclass(frozen=True, slots=True)
-class BenchOptions:
-    """The options that all launches of a bench share.
-
-    ``name`` is their name in messages, ``timeout_s`` limits the measurement of each launch. ``dtypes`` are those of the
-    tensors to compare: torch's name and the bytes of an element; without ``compares``, none is compared. ``reset``
-    names arguments that are set to zero before each launch, ``outputs`` those that are compared, None for all.
-    ``device`` is the number of the GPU, None for the current one, and ``placed`` returns the launch of an
-    implementation there. ``notes`` collects notes for the user.
-    """
-
-    name: str
-    timeout_s: float
-    manner: Manner = PLAIN
-    dtypes: tuple[tuple[str, int], ...] = ()
-    reference: Reference | None = None
-    reset: frozenset[str] = frozenset()
-    outputs: frozenset[str] | None = None
-    compares: bool = True
-    has_hooks: bool = False
-    device: int | None = None
-    placed: Callable[[Implementation], KernelLaunch] | None = None
-    notes: list[str] = field(default_factory=list)
-
-    @property
-    def needs_torch(self) -> bool:
-        """Whether the worker needs torch: for a reference, for hooks, for CUDA graphs."""
-        return self.reference is not None or self.has_hooks or self.manner.by_graph
-
-    def counts(self, name: str) -> bool:
-        """Whether an output is compared."""
-        return self.outputs is None or name in self.outputs
-
-    def launch_of(self, implementation: Implementation) -> KernelLaunch:
-        """Return the launch of an implementation, on arguments that the bench can reach."""
-        if self.placed is not None:
-            return self.placed(implementation)
-        assert implementation.launch is not None, "a bench launches kernels"
-        return implementation.launch
-
-
-def require_good(
-    timing: LaunchTimes,
-    implementation: Implementation,
-    memory_names: Mapping[int, Sequence[str]] = MappingProxyType({}),
-) -> None:
-    """Raise the error of a failed launch; ``memory_names`` are the arguments that lie in each memory.
-
-    Raises:
-        RunError: the kernel faulted.
-        OutOfBounds: it wrote outside its arguments.
-        LaunchError: the driver refused it.
-        KernellabError: the device has no room for copies of the arguments.
-    """
-    if timing.no_room:
-        raise KernellabError(timing.no_room)
-    name, kernel, effects = implementation.name, implementation.kernel.kernel, implementation.kernel.effects
-    if timing.damages:
-        argument, what = damage_text(timing.damages[0], memory_names, accessed_arguments(effects)[0])
-        writes = [site for site in effects.sites if site.kind is not Access.READ and site.goes_to(argument)]
-        raise OutOfBounds(f"{name} wrote out of bounds: {what}.", place=likely_place(writes), kernel=kernel)
-    if timing.fault:
-        raise RunError(f"{name} failed on the GPU: {first_line(timing.fault)}.", kernel=kernel)
-    if timing.refusal:
-        raise LaunchError(f"{name} was refused: {first_line(timing.refusal)}.", kernel=kernel)
 
 
 def accessed_arguments(effects: Effects, behind: ReachedMemory | None = None) -> tuple[frozenset[str], frozenset[str]]:

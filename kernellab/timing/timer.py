@@ -20,16 +20,9 @@ from kernellab.launch.arguments import CannotExport, memory_of
 from kernellab.launch.memory import copy_arguments, device_of, reached_memory
 from kernellab.launch.poison import fill
 from kernellab.launch.runtime import Runtime
+from kernellab.timing.bench import Bench, BenchOptions
 from kernellab.timing.gpu_bench import worker_bench
-from kernellab.timing.launches import (
-    Bench,
-    BenchOptions,
-    Implementation,
-    KernelLaunch,
-    accessed_arguments,
-    call_hooks,
-    launch_on_copies,
-)
+from kernellab.timing.launches import Implementation, KernelLaunch, accessed_arguments, call_hooks, launch_on_copies
 from kernellab.timing.stopwatch import DeviceState, Stopwatch, Turn, device_state, gpu_stopwatch, ratio_interval
 
 TRIALS_OFF = "trial launches are switched off"

@@ -9,12 +9,13 @@ from kernellab.errors import KernellabError, WorkerDied, WorkerError, WorkerTime
 from kernellab.gpu.ipc import IpcExport
 from kernellab.launch.bound_launch import Trials
 from kernellab.timing import bench_worker
+from kernellab.timing.bench import BenchOptions
 from kernellab.timing.bench_jobs import BenchJob, BenchKernel, LaunchTimes, Readiness, Setup
 from kernellab.timing.bench_memory import TooLarge, copy_memory, in_place
 from kernellab.timing.bench_setup import bytes_of, needs_torch
 from kernellab.timing.bench_worker import Workbench
 from kernellab.timing.hooks import IN_WORKER, HookCalls, pickle_hooks
-from kernellab.timing.launches import BenchOptions, KernelLaunch
+from kernellab.timing.launches import KernelLaunch
 from kernellab.workers.forks_and_interrupts import in_background
 from kernellab.workers.worker import Job, Worker
 

@@ -23,7 +23,7 @@ SECONDS_AT_MOST = 20.0
 BYTES_AT_MOST = 256 << 20
 AGREES = f"{NO_GPU}; agrees with the reference on the CPU"
 
-Verdict = tuple[Status, str]
+CheckedStatus = tuple[Status, str]
 
 
 @dataclass(slots=True)
@@ -40,9 +40,9 @@ class CpuCheck:
     clock: Callable[[], float]
     compared: int = 0
     skipped: dict[str, int] = field(default_factory=dict)
-    _verdicts: dict[Any, Verdict | str] = field(default_factory=dict)  # a text is the reason for no comparison
+    _statuses: dict[Any, CheckedStatus | str] = field(default_factory=dict)  # a text is the reason for no comparison
 
-    def verdict(self, config: Config, compiled: Compiled) -> Verdict:
+    def status_of(self, config: Config, compiled: Compiled) -> CheckedStatus:
         """Return the status of a config with its reason; NOT_TIMED if it cannot be checked.
 
         Raises:
@@ -50,17 +50,17 @@ class CpuCheck:
         """
         launch = self.launches.of(config)
         key = computation_key(config, launch)
-        if key not in self._verdicts:
+        if key not in self._statuses:
             if why_not := self._skip_reason(launch):
                 return self._skip(why_not)
             start_s = self.clock()
-            self._verdicts[key] = self._check_launch(launch, compiled)
+            self._statuses[key] = self._check_launch(launch, compiled)
             self.left_s -= self.clock() - start_s
-        verdict = self._verdicts[key]
-        if isinstance(verdict, str):
-            return self._skip(verdict)
+        status = self._statuses[key]
+        if isinstance(status, str):
+            return self._skip(status)
         self.compared += 1
-        return verdict
+        return status
 
     @property
     def note(self) -> str:
@@ -72,7 +72,7 @@ class CpuCheck:
         reasons = "; ".join(f"{count}, since {why}" for why, count in self.skipped.items())
         return f"{self.compared} of {total} configs that fit were {done}. Not checked: {reasons}."
 
-    def _skip(self, why: str) -> Verdict:
+    def _skip(self, why: str) -> CheckedStatus:
         self.skipped[why] = self.skipped.get(why, 0) + 1
         return Status.NOT_TIMED, f"{NO_GPU}; not checked on the CPU: {why}"
 
@@ -83,7 +83,7 @@ class CpuCheck:
             return f"the arguments hold more than {BYTES_AT_MOST >> 20} MiB"
         return "its post_hook is called on a GPU alone" if launch.after is not None else ""
 
-    def _check_launch(self, launch: KernelLaunch, compiled: Compiled) -> Verdict | str:
+    def _check_launch(self, launch: KernelLaunch, compiled: Compiled) -> CheckedStatus | str:
         copies = Copies(launch.arguments, compiled.effects, "cpu")
         poisoned = poison(copies.arguments, compiled.effects, copies=True)
         set_to_zero(copies.arguments, autotune_settings(self.launches.kernel).reset_to_zero)

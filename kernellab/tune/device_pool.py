@@ -14,8 +14,9 @@ from statistics import median
 from typing import TypeVar
 
 from kernellab.errors import KernellabError, UsageError, value_text
+from kernellab.timing.bench import Bench
 from kernellab.timing.bench_jobs import LaunchTimes
-from kernellab.timing.launches import Bench, Implementation
+from kernellab.timing.launches import Implementation
 from kernellab.workers.forks_and_interrupts import ProgressCallback, Stop, Work, run_in_parallel
 
 AGREEMENT = 0.03

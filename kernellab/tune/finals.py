@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from kernellab.errors import KernellabError
+from kernellab.timing.bench import Bench
 from kernellab.timing.config import Config
-from kernellab.timing.launches import Bench, Implementation
+from kernellab.timing.launches import Implementation
 from kernellab.timing.stopwatch import Standing, interval, standing, tie_winner
 from kernellab.tune.device_pool import SharedRounds
 from kernellab.tune.options import Options

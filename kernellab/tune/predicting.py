@@ -14,7 +14,8 @@ from kernellab.timing.config import Config
 from kernellab.timing.launches import Implementation, Launches, implementation_of
 from kernellab.tune.finals import Final
 from kernellab.tune.predicted_search import PredictRows
-from kernellab.tune.result import Row, Tuning, unmeasured_row
+from kernellab.tune.result import Row, Tuning
+from kernellab.tune.rows import unmeasured_row
 
 if TYPE_CHECKING:
     from kernellab.explain.prediction import Prediction

@@ -7,23 +7,18 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from kernellab.checking.comparison import OutputDifference
-from kernellab.compile.types import Compiled
 from kernellab.display import Drawable
-from kernellab.errors import CannotRun, KernellabError, plural, three_digits
+from kernellab.errors import CannotRun, plural, three_digits
 from kernellab.source import INTEGER_OPTIONS
 from kernellab.store import History, Measurement
 from kernellab.store.columns import BITS_COLUMNS, OUTCOME_COLUMNS, PREDICTED_COLUMNS, Status
 from kernellab.timing.config import Config
-from kernellab.timing.launches import Implementation, Launches
 from kernellab.timing.outcome import (
     OutcomeRow,
     cell_value,
     fields_of_record,
-    reason_of,
     record_of,
     require_frame_of,
-    resource_columns,
-    status_of,
     with_types,
 )
 from kernellab.workers.forks_and_interrupts import cached_property, import_uninterrupted
@@ -327,53 +322,6 @@ def _failure_text(tuning: Tuning) -> str:
     seen = ", ".join(sorted({str(row.status) for row in tuning.rows})) or "none given"
     first = next((row.reason for row in tuning.rows if row.reason), "")
     return f"No config of {tuning.kernel} works ({seen}). The first says: {first}"
-
-
-MOST_SPILLED_BYTES = 256
-"""A generated config that spills more bytes per thread is not measured while others are left.
-
-Inductor's limit is 16 registers, and does not apply to user kernels, of which some are fastest with spills
-(torch/_inductor/runtime/triton_heuristics.py): so all configs of a user's list are measured.
-"""
-
-
-def unmeasured_row(config: Config, result: Compiled | KernellabError, *, may_spill: bool) -> Row:
-    """Return the row of a config that is not measured yet."""
-    if isinstance(result, KernellabError):
-        return Row(config, Status.COMPILE_ERROR, reason_of(result))
-    resources = result.resources
-    row = Row(config, Status.NOT_TIMED, **resource_columns(result))
-    if not resources.fits:
-        return replace(row, status=Status.CANNOT_RUN, reason=resources.why_not or "it does not fit the target")
-    if not may_spill and (resources.spill_bytes or 0) > MOST_SPILLED_BYTES:
-        return replace(row, status=Status.PRUNED, reason=f"it spills {resources.spill_bytes} bytes per thread")
-    return row
-
-
-def failure_row(candidate: Implementation, error: KernellabError) -> Row:
-    """Return the row of a config with a failed launch."""
-    return Row(candidate.config, status_of(error), reason_of(error), **resource_columns(candidate.kernel))
-
-
-def rated_row(row: Row, moved: int | None, flops: int | None) -> Row:
-    """Return a row with its rates, from the bytes and operations of a launch; None where these are unknown."""
-    return replace(
-        row,
-        gbps=moved / row.time_ms / 1e6 if moved and row.time_ms else None,
-        tflops=flops / row.time_ms / 1e9 if flops and row.time_ms else None,
-    )
-
-
-def reference_identity(launches: Launches) -> str:
-    """Return the identity of the reference and the compared outputs; "" without a reference."""
-    if launches.reference is None:
-        return ""
-    return " ".join(filter(None, (launches.reference.identity, joined_names(launches.outputs))))
-
-
-def joined_names(outputs: frozenset[str] | None) -> str:
-    """Return names of outputs as rows store them: sorted, with commas; "" for none."""
-    return ",".join(sorted(outputs or ()))
 
 
 _COLUMNS = {"config", "status", "time_ms", *_NOT_STORED}

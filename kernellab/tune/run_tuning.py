@@ -17,9 +17,10 @@ from kernellab.registry import Registry
 from kernellab.store import Version
 from kernellab.store.columns import Status
 from kernellab.target import limits_of
+from kernellab.timing.bench import Bench
 from kernellab.timing.config import Config, Space, configs_of
 from kernellab.timing.hooks import sets_blocks_alone
-from kernellab.timing.launches import Bench, Launches, with_zeros
+from kernellab.timing.launches import Launches, with_zeros
 from kernellab.timing.provenance import Device, key_fields, key_of
 from kernellab.tune.bit_classes import BitCheck
 from kernellab.tune.cpu_check import SECONDS_AT_MOST, CpuCheck
@@ -29,7 +30,8 @@ from kernellab.tune.options import Options
 from kernellab.tune.predicted_search import PredictedSearch
 from kernellab.tune.predicting import PredictAll, Predictor, row_predictor, with_left_rows
 from kernellab.tune.progress import Watch, ignore_progress
-from kernellab.tune.result import WITHOUT_GPU, Records, Row, Tuning, joined_names, reference_identity
+from kernellab.tune.result import WITHOUT_GPU, Records, Row, Tuning
+from kernellab.tune.rows import joined_names, reference_identity
 from kernellab.tune.search import best_start, search_of, suggest_for_registers
 from kernellab.tune.tuner import Tuner
 from kernellab.workers.worker import Pool

@@ -16,9 +16,8 @@ from kernellab.errors import KernellabError, LaunchError, StoreError, UsageError
 from kernellab.store.columns import Status
 from kernellab.timing.bench_jobs import NO_GROUP, NOT_COMPARED, LaunchTimes
 from kernellab.timing.config import Config
-from kernellab.timing.launches import Implementation, Launches, arithmetic, implementation_of, moved_bytes
-from kernellab.timing.outcome import NO_GPU, resource_columns
-from kernellab.timing.stopwatch import interval
+from kernellab.timing.launches import Implementation, Launches, implementation_of
+from kernellab.timing.outcome import NO_GPU
 from kernellab.tune.agreement import (
     NOT_REPEATED,
     bench_group,
@@ -35,18 +34,8 @@ from kernellab.tune.finals import EarlyFinals, Final, finalists_of, finish_final
 from kernellab.tune.options import Options
 from kernellab.tune.predicting import Predictor, predicted_final
 from kernellab.tune.progress import Counts, Stage, Watch, ignore_progress
-from kernellab.tune.result import (
-    Agreement,
-    Records,
-    Row,
-    Tuning,
-    failure_row,
-    joined_names,
-    rated_row,
-    reference_identity,
-    times_of,
-    unmeasured_row,
-)
+from kernellab.tune.result import Agreement, Records, Row, Tuning, times_of
+from kernellab.tune.rows import failure_row, reference_identity, row_with_rates, timed_row, unmeasured_row
 from kernellab.tune.search import Search, longest_first
 
 _MOST_CANDIDATES = 256  # losers that are kept, since a vote may still make finalists of them
@@ -166,7 +155,7 @@ class Tuner:
     def _check_untimed(self, check: CpuCheck) -> None:
         """Compare untimed configs with the reference on the CPU; those that agree get `checked`."""
         for config in [config for config in self._rows if config in self._candidates]:
-            status, reason = check.verdict(config, self._candidates[config].kernel)
+            status, reason = check.status_of(config, self._candidates[config].kernel)
             is_known = status is Status.WRONG or reason == AGREES
             checked = reference_identity(self.launches) if is_known else ""
             self._rows[config] = replace(self._rows[config], status=status, reason=reason, checked=checked)
@@ -297,7 +286,8 @@ class Tuner:
         if isinstance(result, KernellabError):
             row = failure_row(measurement.candidate, result)
         else:
-            row = self._timed_row(measurement.candidate, result)
+            row = timed_row(self.launches, measurement.candidate, result)
+            self._note_needless_restores(measurement.candidate.kernel)
             row = row if self.launches.reference is not None else replace(row, group=self._group(measurement, result))
             self._fresh.add(config)
         device = None if self.pool is None else self.pool.devices[measurement.place]
@@ -308,16 +298,6 @@ class Tuner:
             del self._candidates[config]  # of ten thousand, those that lose would fill the memory
         if type(result) not in _INFRASTRUCTURE_ERRORS:
             self._record([self._rows[config]])
-
-    def _timed_row(self, candidate: Implementation, measured: LaunchTimes) -> Row:
-        row = Row(candidate.config, Status.OK, **resource_columns(candidate.kernel))
-        row = replace(row, checked=reference_identity(self.launches), outputs=joined_names(self.launches.outputs))
-        times_ms = measured.times_ms
-        if not times_ms:
-            return replace(row, status=Status.WRONG, reason=measured.difference)
-        median = interval(times_ms)
-        row = replace(row, time_ms=median.median, low_ms=median.low, high_ms=median.high, samples=len(times_ms))
-        return self._with_rate(row, candidate)
 
     def _group(self, measurement: PoolResult, measured: LaunchTimes) -> str:
         """Return the output group of a row; outputs unlike any that the bench keeps get a group of their own."""
@@ -405,7 +385,7 @@ class Tuner:
             self._record([self._rows[config] for config in failures])
             self._group_outputs(launches=False)
             return self._finals(pool)
-        rated = [replace(self._with_rate(r, self._candidates[c]), device_index=device) for c, r in rows.items()]
+        rated = [replace(row_with_rates(r, self._candidates[c]), device_index=device) for c, r in rows.items()]
         beaten = [c for c in self._ok_configs() if self._rows[c].standing in {"winner", "tied"} and c not in rows]
         rated += [replace(self._rows[config], standing="lost", tuning=self.name) for config in beaten]
         self._rows.update({row.config: row for row in rated})
@@ -429,14 +409,13 @@ class Tuner:
         rows = {config: row for config, row in self._rows.items() if config not in outvoted}
         return self._early.measure(self.pool.reference, rows, self._candidates)
 
-    def _with_rate(self, row: Row, candidate: Implementation) -> Row:
-        launch, compiled = candidate.kernel_launch, candidate.kernel
+    def _note_needless_restores(self, compiled: Compiled) -> None:
+        """Note the arguments of ``restore_value`` that the kernel does not write."""
         if not compiled.effects.unknown:
             stated = autotune_settings(self.launches.kernel).restore_value
             needless = [name for name in stated if name not in compiled.effects.mutated]
-            self.launches.notes += [f"restore_value names {name}, which the kernel does not write" for name in needless]
-        moved, flops = moved_bytes(launch.arguments, compiled), arithmetic(launch, compiled).dot_flops
-        return rated_row(row, moved, flops)
+            notes = [f"restore_value names {name}, which the kernel does not write" for name in needless]
+            self.launches.notes += [note for note in notes if note not in self.launches.notes]
 
     def _record(self, rows: Sequence[Row]) -> None:
         if self.pool is not None:

@@ -18,7 +18,8 @@ from kernellab.launch.runtime import Runtime
 from kernellab.registry import Session, grid_text, recorded_version, remember
 from kernellab.store.columns import Status
 from kernellab.target import device_name, parse_target
-from kernellab.timing.launches import Bench, Implementation, Launches, set_to_zero
+from kernellab.timing.bench import Bench
+from kernellab.timing.launches import Implementation, Launches, set_to_zero
 from kernellab.timing.provenance import can_time, device_here, device_of
 from kernellab.tune.device_pool import valid_devices
 from kernellab.tune.options import Options

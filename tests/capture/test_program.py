@@ -307,12 +307,12 @@ def test_what_python_reads_is_noted_and_a_run_that_reads_something_else_refused(
 def test_casts_are_those_of_the_recording(lab: kernellab.Lab, tmp_path: Path) -> None:
     x, w = torch.rand(5, 6), torch.rand(6, 7)
     with lab.capture() as program:
-        addressed = x @ w
+        table_with_addresses = x @ w
     program.export(tmp_path / "program.py")
     module = runpy.run_path(str(tmp_path / "program.py"))
     with torch.autocast("cpu", torch.bfloat16):
-        for found in (program(x, w), module["run"](x, w)["addressed_1"]):
-            torch.testing.assert_close(found, addressed)
+        for found in (program(x, w), module["run"](x, w)["table_with_addresses_1"]):
+            torch.testing.assert_close(found, table_with_addresses)
 
 
 @pytest.mark.slow

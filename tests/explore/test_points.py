@@ -7,7 +7,7 @@ import re
 
 from kernellab.errors import CompileError
 from kernellab.explore.controls import Control
-from kernellab.explore.points import Evaluation, Point, PointHistory, Verdict
+from kernellab.explore.points import Evaluation, OutputComparison, Point, PointHistory
 from kernellab.store.columns import Status
 from kernellab.timing.config import Config
 from kernellab.timing.stopwatch import Interval
@@ -88,7 +88,7 @@ def test_words_say_how_a_point_compares() -> None:
     points = history(evaluation(64, 1.0))
     slower = dataclasses.replace(
         evaluation(128, 1.3, Interval(1.3, 1.28, 1.32), 1),
-        verdict=Verdict(True, "matches check; max error 0", by_reference=True),
+        verdict=OutputComparison(True, "matches check; max error 0", by_reference=True),
     )
     shown = PanelView("softmax", CONTROLS, points, points.add(slower))
     assert sentence(shown) == (
@@ -161,7 +161,9 @@ def test_a_target_that_changed_is_named_below_its_points() -> None:
 
 def test_a_point_that_differs_says_how_in_a_line_of_its_own_and_is_not_called_wrong() -> None:
     row = dataclasses.replace(evaluation(128, 1.0).row, status=Status.DIFFERS, reason="differs from the first point")
-    other = dataclasses.replace(evaluation(128, 1.0), row=row, verdict=Verdict(False, "differs from the first point"))
+    other = dataclasses.replace(
+        evaluation(128, 1.0), row=row, verdict=OutputComparison(False, "differs from the first point")
+    )
     points = history(evaluation(64, 1.0))
     html = figures_html(PanelView("softmax", CONTROLS, points, points.add(other)))
     assert '<div class="kp-alert kp-differs"><b>BLOCK=128</b>: differs from the first point</div>' in html

@@ -16,7 +16,7 @@ import kernellab
 from kernellab.checking.comparison import OutputDifference
 from kernellab.checking.reference import check_of
 from kernellab.errors import RunError, WorkerTimeout
-from kernellab.explore.evaluator import Evaluator, OnGpu, Verdicts, rounds_for
+from kernellab.explore.evaluator import Evaluator, OnGpu, OutputComparer, rounds_for
 from kernellab.explore.points import Evaluation, Point, PointHistory, Requests
 from kernellab.target import parse_target
 from kernellab.timing.bench_jobs import LaunchTimes
@@ -79,7 +79,7 @@ def evaluations(lab: kernellab.Lab) -> Evaluations:
         frozenset(kernel.arg_names),
         frozenset({"BLOCK"}),
     )
-    on_gpu = OnGpu(lab.launches, lambda launches: bench, fixed, Verdicts(None), NO_DEVICE, 1.0)
+    on_gpu = OnGpu(lab.launches, lambda launches: bench, fixed, OutputComparer(None), NO_DEVICE, 1.0)
     evaluator = Evaluator(lab.compiler, requests, PointHistory("add_kernel"), parse_target("cuda:90"), on_gpu)
     return Evaluations(evaluator, bench)
 
@@ -171,8 +171,8 @@ def test_points_are_checked_on_zeros_where_a_tuning_sets_them(lab: kernellab.Lab
     kernel, bench = lab.bind(sum_into), MadeUp()
     fixed = {"x_ptr": torch.ones(64), "out_ptr": torch.full((1,), 5.0)}
     requests = Requests(kernel, (1,), fixed, frozenset(kernel.arg_names), frozenset({"BLOCK"}))
-    verdicts = Verdicts(check_of(lambda out_ptr: out_ptr + expected))
-    on_gpu = OnGpu(lab.launches, lambda launches: bench, fixed, verdicts, NO_DEVICE, 60.0, ("out_ptr",))
+    comparer = OutputComparer(check_of(lambda out_ptr: out_ptr + expected))
+    on_gpu = OnGpu(lab.launches, lambda launches: bench, fixed, comparer, NO_DEVICE, 60.0, ("out_ptr",))
     evaluator = Evaluator(lab.compiler, requests, PointHistory("sum_into"), parse_target("cuda:90"), on_gpu)
     for _ in range(2):
         evaluation = Evaluations(evaluator, bench).go(BLOCK=64)

@@ -29,11 +29,12 @@ from kernellab.ir.effects import Effects, Site, UnknownEffect
 from kernellab.ir.graph import Location
 from kernellab.ir.operations import Access
 from kernellab.launch.arguments import CannotExport, DescriptorSpec, ScalarSpec, TensorSpec, TupleSpec, tensors_of
+from kernellab.timing.bench import BenchOptions, require_good
 from kernellab.timing.bench_jobs import BenchJob, LaunchTimes, Readiness, Setup
 from kernellab.timing.bench_setup import CommonMemory, needs_torch
 from kernellab.timing.gpu_bench import GpuBench, _LaunchesOnDevice
 from kernellab.timing.hooks import HookCalls
-from kernellab.timing.launches import BenchOptions, accessed_arguments, require_good
+from kernellab.timing.launches import accessed_arguments
 from kernellab.timing.transports import WorkerTransport
 from kernellab.workers.worker import Job
 from tests.tune.fakes import candidate_of, config

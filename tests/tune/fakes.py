@@ -15,9 +15,10 @@ from kernellab.errors import KernellabError
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Block, Function, Graph, Location, Operation, Region
 from kernellab.target import Target
+from kernellab.timing.bench import measure_singly
 from kernellab.timing.bench_jobs import NOT_COMPARED, LaunchTimes
 from kernellab.timing.config import Config
-from kernellab.timing.launches import Implementation, KernelLaunch, Launches, measure_singly
+from kernellab.timing.launches import Implementation, KernelLaunch, Launches
 from kernellab.tune.device_pool import DevicePool
 from kernellab.tune.options import Options
 from kernellab.tune.result import Agreement, Row

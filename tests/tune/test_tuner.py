@@ -23,7 +23,8 @@ from kernellab.errors import (
 from kernellab.store.columns import Status
 from kernellab.timing.config import Config
 from kernellab.tune.options import Options
-from kernellab.tune.result import Row, rated_row
+from kernellab.tune.result import Row
+from kernellab.tune.rows import rated_row
 from kernellab.tune.search import CoordinateDescent
 from tests.tune.fakes import Clock, FakeBench, FakeCompiler, compiled, config, tune
 

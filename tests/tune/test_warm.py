@@ -12,8 +12,9 @@ import triton.language as tl
 import kernellab
 from kernellab.errors import UsageError
 from kernellab.target import Target
+from kernellab.timing.bench import Bench
 from kernellab.timing.config import Config
-from kernellab.timing.launches import Bench, Launches
+from kernellab.timing.launches import Launches
 from kernellab.timing.provenance import Device
 from kernellab.tune.options import Options
 from kernellab.tune.result import Tuning

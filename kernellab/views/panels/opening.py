@@ -24,7 +24,7 @@ from kernellab.explain.devices import device_for
 from kernellab.explain.prediction import Prediction
 from kernellab.explain.prediction_verbs import quick_prediction
 from kernellab.explore.controls import Subject, plan_controls
-from kernellab.explore.evaluator import BYTES_AT_MOST, Evaluator, OnCpu, OnGpu, Verdicts
+from kernellab.explore.evaluator import BYTES_AT_MOST, Evaluator, OnCpu, OnGpu, OutputComparer
 from kernellab.explore.points import Keeper, PointHistory, Requests
 from kernellab.launch.arguments import memory_of
 from kernellab.launch.calls import UserCall, checked_grid
@@ -34,9 +34,10 @@ from kernellab.launch.recording import LaunchRecord
 from kernellab.launch.runtime import Runtime
 from kernellab.registry import Session, recorded_version
 from kernellab.source import INTEGER_OPTIONS, Closure
+from kernellab.timing.bench import Bench
 from kernellab.timing.gpu_bench import bench_of
 from kernellab.timing.hooks import sets_blocks_alone
-from kernellab.timing.launches import Bench, Implementation, Launches
+from kernellab.timing.launches import Implementation, Launches
 from kernellab.views.graph.dataflow import SourceText
 from kernellab.views.panels import Panel
 from kernellab.workers.forks_and_interrupts import Interrupted
@@ -100,7 +101,7 @@ def _panel(
     here = None if runtime.is_offline() else gpu_target_of_machine()
     inputs = {name: value for name, value in plan.fixed.items() if memory_of({name: value})}
     zeroed = tuple(stated.reset_to_zero)
-    fixed, runner = plan.fixed, _runner(runtime, inputs, Verdicts(check), zeroed, has_gpu=here is not None)
+    fixed, runner = plan.fixed, _runner(runtime, inputs, OutputComparer(check), zeroed, has_gpu=here is not None)
     if here is not None:
         fixed = {**fixed, **runner.inputs}  # timed on what is checked
     parameters, is_called = frozenset(subject.parameters), hook is not None and not sets_blocks_alone(hook)
@@ -128,15 +129,15 @@ def _predict(session: Session, implementation: Implementation) -> Prediction | N
 
 
 def _runner(
-    runtime: Runtime, inputs: Mapping[str, Any], verdicts: Verdicts, zeroed: tuple[str, ...], *, has_gpu: bool
+    runtime: Runtime, inputs: Mapping[str, Any], comparer: OutputComparer, zeroed: tuple[str, ...], *, has_gpu: bool
 ) -> OnCpu | OnGpu:
     if not has_gpu:
         copies = inputs if size_bytes(inputs) > BYTES_AT_MOST else copy_arguments(inputs)  # too large ones are not run
-        return OnCpu(runtime.interpret, copies, verdicts, zeroed)
+        return OnCpu(runtime.interpret, copies, comparer, zeroed)
     import torch  # only where there is a GPU
 
     try:
-        copies = inputs if verdicts.check is None else copy_arguments(inputs)
+        copies = inputs if comparer.check is None else copy_arguments(inputs)
     except torch.OutOfMemoryError as exc:
         raise UsageError(
             f"check works on copies of the arguments, and the GPU has no room for their {size_bytes(inputs) / 1e9:.1f} "
@@ -146,7 +147,7 @@ def _runner(
     def bench(launches: Launches) -> Bench:
         return bench_of(launches, runtime.trials, _TIMEOUT_S)
 
-    return OnGpu(runtime, bench, copies, verdicts, torch.cuda.current_device(), _TIMEOUT_S, zeroed)
+    return OnGpu(runtime, bench, copies, comparer, torch.cuda.current_device(), _TIMEOUT_S, zeroed)
 
 
 def _subject(

@@ -73,7 +73,7 @@ class ValuesPage:
 
     def html(self) -> str:
         """The static page: source lines that open without a script, each with its values and a picture."""
-        return f'<style>{css()}</style><div class="kv kv-still">{"".join(map(self._folded, self.lines))}</div>'
+        return f'<style>{css()}</style><div class="kv kv-still">{"".join(map(self._line_details, self.lines))}</div>'
 
     def widget_html(self) -> str:
         """The source on the left, with a button for each name, and the pane of a tile on the right."""
@@ -106,7 +106,7 @@ class ValuesPage:
             last[value_name(self.values.values[position])] = position
         return list(last.values())
 
-    def _folded(self, line: Line) -> str:
+    def _line_details(self, line: Line) -> str:
         code = f'<i>{line.number}</i><span class="kv-code">{code_line(line.text)}</span>'
         if not line.positions:
             return f'<div class="kv-line">{code}</div>'
@@ -192,7 +192,7 @@ class ValuesPage:
 
     def _label(self, position: int) -> str:
         value = self.values.values[position]
-        return f"{value_name(value)}, line {value.line}{_bracketed(_iteration_words(value))}"
+        return f"{value_name(value)}, line {value.line}{_in_brackets(_iteration_words(value))}"
 
 
 def value_name(value: RecordedValue) -> str:
@@ -215,7 +215,7 @@ def _iteration_words(value: RecordedValue) -> str:
     return ", ".join(map(str, value.iteration))
 
 
-def _bracketed(words: str) -> str:
+def _in_brackets(words: str) -> str:
     return f" [{words}]" if words else ""
 
 

@@ -18,8 +18,9 @@ import kernellab
 from kernellab.checking.comparison import OutputDifference
 from kernellab.errors import KernellabError
 from kernellab.launch.runtime import Runtime
+from kernellab.timing.bench import measure_singly
 from kernellab.timing.bench_jobs import LaunchTimes
-from kernellab.timing.launches import Implementation, Launches, launch_on_copies, measure_singly
+from kernellab.timing.launches import Implementation, Launches, launch_on_copies
 from kernellab.timing.provenance import Device, device_of
 from kernellab.tune.run_tuning import Environment
 from tests.labs import shared_lab
