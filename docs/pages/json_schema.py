@@ -214,7 +214,8 @@ ANSWERS: Mapping[str, tuple[JsonField, ...]] = {
             "array of objects",
             (
                 "what was tried: `sizes`, `is_hidden`, `distribution`, `seed`, `outcome` (`right`, `wrong`, `unsafe`, "
-                "`refused`, `not asked`), `varied` (the input that alone was drawn anew), `device`, `seconds`"
+                "`refused`, `not asked`), `varied` (the input that alone was drawn anew), `device`, `seconds`, "
+                "`layout` (of the inputs in memory)"
             ),
         ),
         (

@@ -69,7 +69,7 @@ def sizes_words(sizes: Sequence[tuple[str, Any]]) -> str:
 
 def trial_rows(verdict: Verdict) -> list[dict[str, Any]]:
     """Return a row per trial; without any, one row without values. Sizes are text: trials may have different ones."""
-    names = ("sizes", "is_hidden", "distribution", "varied", "seed", "device", "seconds", "outcome")
+    names = ("sizes", "is_hidden", "layout", "distribution", "varied", "seed", "device", "seconds", "outcome")
     rows = [
         {**{name: getattr(trial, name) for name in names}, "sizes": sizes_words(trial.sizes)}
         for trial in verdict.trials
@@ -96,8 +96,7 @@ def _counts(trials: Sequence[Trial]) -> str:
 
 
 def _inputs_words(trial: Trial) -> str:
-    varied = "" if trial.varied is None else f", {trial.varied} alone"
-    return f"{trial.distribution}{varied}{' (hidden)' if trial.is_hidden else ''}"
+    return f"{trial.inputs_words}{' (hidden)' if trial.is_hidden else ''}"
 
 
 def _times(timings: Sequence[Timing]) -> Block:

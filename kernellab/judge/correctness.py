@@ -11,43 +11,21 @@ import torch
 
 from kernellab.checking.comparison import Check, ExpectedValue, compare_output, wrong_elements
 from kernellab.checking.reference import bounded_values
-from kernellab.errors import KernellabError, UsageError, first_line
+from kernellab.errors import KernellabError, UsageError, first_line, plural
 from kernellab.judge.cpu_launcher import CpuLauncher, FailedLaunch, UnsafeLaunch
-from kernellab.judge.distributions import AS_SPECIFIED, CHANGES, IN_RING, NONFINITE, is_floating, redraw
+from kernellab.judge.distributions import IN_RING
 from kernellab.judge.in_ring import expected_in_ring
-from kernellab.judge.operations import operation_problem
-from kernellab.judge.program import CandidateProgram
+from kernellab.judge.layouts import Gaps, fill_gaps
+from kernellab.judge.questions import SOME, Programs, Question, Questions
 from kernellab.judge.replay import POISONS, Launcher, Replay, ReplayRefused, copies_of, same_bits
-from kernellab.judge.specification import Case, Specification
-from kernellab.judge.verdict import Decision, Reason, Trial, Verdict
+from kernellab.judge.specification import Specification
+from kernellab.judge.tolerances import widened
+from kernellab.judge.verdict import AS_SPECIFIED, Decision, Reason, Trial, Verdict
 from kernellab.source import Closure
 
-_SOME = 64  # elements
 _FILLS = (0, 0x41)
 """Bytes of two values that differ much in any format: of one alone, a softmax of equal elements shows nothing."""
 _REASONS_AT_MOST = 5
-_CONFIGS_AT_MOST = 16  # of an autotuned kernel are tried
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """One trial to make: a case, the distribution of its inputs, and the number of memory patterns to run it on.
-
-    ``config`` is that of autotuned launches, None for the examiner's.
-    """
-
-    case: Case
-    number: int
-    distribution: str
-    seed: int
-    varied: str | None = None
-    patterns: int = 1
-    config: int | None = None
-
-    @property
-    def distribution_words(self) -> str:
-        """The distribution with the config, where it is another than the examiner's."""
-        return self.distribution if self.config is None else f"{self.distribution}, config {self.config}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +35,6 @@ class Answer:
     trial: Trial
     decision: Decision | None = None
     reason: Reason | None = None
-
-
-Programs = Mapping[int, CandidateProgram]
-"""The program of each case, by its number."""
 
 
 @dataclass(slots=True)
@@ -82,31 +56,20 @@ class Examiner:
     limit_s: float = 120.0
     notes: dict[str, None] = field(default_factory=dict)
     _filled: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    _beyond_bounds: dict[str, int] = field(default_factory=dict)
 
     def questions(self, seed: int) -> Iterator[Question]:
-        """Yield the trials: each case as specified, then the smallest with every distribution, input and config."""
-        for number, case in enumerate(self.specification.cases):
-            if number in self.programs and not (case.is_timed and self.device == "cpu"):
-                yield Question(case, number, AS_SPECIFIED, seed + number, patterns=2)
-        for rank, number in enumerate(self._cheapest()):
-            case = self.specification.cases[number]
-            for place, distribution in enumerate(self._distributions()):
-                yield Question(case, number, distribution, seed + 1000 * (rank + 1) + place)
-            if self._runs_in_ring(number):
-                yield Question(case, number, IN_RING, seed + 9000 + rank)
-            if rank == 0 and self.config == 0:
-                for config in range(1, min(config_count(self.programs[number]), _CONFIGS_AT_MOST)):
-                    yield Question(case, number, AS_SPECIFIED, seed + 7000 + config, config=config)
-            if rank == 0:
-                drawn = self.specification.draw(case, seed)
-                for place, name in enumerate(name for name, value in drawn.items() if isinstance(value, torch.Tensor)):
-                    how = "large" if is_floating(drawn[name]) else AS_SPECIFIED
-                    yield Question(case, number, how, seed + 5000 + place, varied=name)
+        """Yield the trials; see `Questions`."""
+        return self._questions().trials(seed)
+
+    def _questions(self) -> Questions:
+        has_ring = isinstance(self.launch, CpuLauncher)
+        return Questions(self.specification, self.programs, self.device, self.config, has_ring)
 
     def answer(self, question: Question) -> Answer:
         """Run the candidate on the inputs of a question and compare it with the reference."""
         began = perf_counter()
-        inputs = self._inputs(question)
+        inputs = self._questions().inputs(question)
         problem = (self._ring_problem if question.distribution == IN_RING else self._problem)(question, inputs)
         seconds = perf_counter() - began
         if problem is None:
@@ -114,56 +77,12 @@ class Examiner:
         elif isinstance(problem, str):
             outcome, decision, reason = "not asked", None, None
             if question.distribution != IN_RING:
-                self.notes[f"not asked, since {problem}: {_words(question)}"] = None
+                self.notes[f"not asked, since {problem}: {question.words}"] = None
         else:
             decision, reason = problem
             outcome = decision.value
-        trial = Trial(
-            question.case.sizes,
-            question.case.is_hidden,
-            question.distribution_words,
-            question.seed,
-            outcome,
-            question.varied,
-            self.device_name,
-            seconds,
-        )
+        trial = question.trial(outcome, self.device_name, seconds)
         return Answer(trial, decision, reason)
-
-    def _distributions(self) -> tuple[str, ...]:
-        asked = self.specification.distributions
-        names = tuple(CHANGES) if asked is None else asked
-        unknown = [name for name in names if name not in CHANGES]
-        if unknown:
-            raise UsageError(f"distributions names {unknown[0]!r}; expected some of {', '.join(CHANGES)}.")
-        return tuple(name for name in names if name != NONFINITE or self.specification.has_nonfinite)
-
-    def _cheapest(self) -> list[int]:
-        """Return the numbers of up to two cases: the smallest shown and the smallest hidden one with some elements.
-
-        One with a few elements says little: it is taken where there is no other.
-        """
-        counts = {}
-        for number, case in enumerate(self.specification.cases):
-            if number in self.programs and not case.is_timed:
-                drawn = self.specification.draw(case, 0).values()
-                counts[number] = sum(value.numel() for value in drawn if isinstance(value, torch.Tensor))
-        filled = sorted((count, number) for number, count in counts.items() if count > 1)
-        chosen: list[int] = []
-        for is_hidden in (False, True):
-            own = [(count, n) for count, n in filled if self.specification.cases[n].is_hidden is is_hidden]
-            chosen += [n for _, n in [*(pair for pair in own if pair[0] >= _SOME), *reversed(own)]][:1]
-        return chosen
-
-    def _inputs(self, question: Question) -> dict[str, Any]:
-        drawn = self.specification.draw(question.case, question.seed)
-        if question.varied is None:
-            return redraw(drawn, question.distribution, question.seed)
-        base = self.specification.draw(question.case, question.seed + 1)
-        name = question.varied
-        if question.distribution == AS_SPECIFIED:
-            return {**base, name: drawn[name]}
-        return redraw(base, question.distribution, question.seed, only=name)
 
     def _problem(self, question: Question, inputs: Mapping[str, Any]) -> str | tuple[Decision, Reason] | None:
         """Return the reason against the candidate; a text where the inputs are not fit to ask, None where it is right.
@@ -183,28 +102,55 @@ class Examiner:
         runs = [self._ordered(question, names, outputs) for outputs in runs]
         if problem := self._shape_problem(question, names, native, runs[0]):
             return problem
+        self.specification.require_outputs(names)
         expected = self._expected(inputs)
         for number, outputs in enumerate(runs):
             for name, output in zip(names, outputs, strict=True):
-                check = compare_output("the reference", name, output, expected[name])
+                check, within = self._compared(question, name, output, expected[name])
                 if check.equal:
                     continue
-                if self._is_excused(question, output, native[name], expected[name]):
+                if self._is_excused(question, output, native[name], within):
                     return "the reference itself leaves its bounds on such inputs"
                 return Decision.WRONG, self._value_reason(question, name, check, number)
         return self._left_over_problem(question, names, runs)
 
-    def _runs_in_ring(self, number: int) -> bool:
-        """Whether all that a program computes is computed by kernels on the CPU."""
-        steps = self.programs[number].steps
-        return isinstance(self.launch, CpuLauncher) and not any(
-            operation_problem(step.operation, "triton") for step in steps
-        )
+    def _compared(
+        self, question: Question, name: str, output: torch.Tensor, expected: ExpectedValue
+    ) -> tuple[Check, ExpectedValue]:
+        """Return the comparison of an output with its reference, and the reference with the bounds that it used.
+
+        Raises:
+            UsageError: the tolerance that the specification states for it accepts zeros in its place.
+        """
+        check = compare_output("the reference", name, output, expected)
+        tolerance = self.specification.tolerance_of(name)
+        if tolerance is None:
+            return check, expected
+        if question.distribution == AS_SPECIFIED and output.numel() >= SOME and tolerance.accepts_zeros(expected.value):
+            raise UsageError(
+                f"tolerance of {self.specification.path.name} accepts zeros in place of all of {name} "
+                f"({question.case.words}); its atol is {tolerance.atol:g}, and no element is larger."
+            )
+        self._beyond_bounds.setdefault(name, 0)
+        if not check.equal:
+            expected = widened(output, expected, tolerance)
+            check = compare_output("the reference", name, output, expected)
+            self._beyond_bounds[name] += check.equal
+        return check, expected
+
+    def tolerance_notes(self) -> list[str]:
+        """Return a note for each output with a stated tolerance: how many runs were beyond its own bounds."""
+        return [
+            f"{name} has the tolerance of the specification, {tolerance.words}, where its own bounds are narrower; "
+            + (f"{plural(count, 'run')} needed it" if count else "no run needed it")
+            for name, count in self._beyond_bounds.items()
+            if (tolerance := self.specification.tolerance_of(name)) is not None
+        ]
 
     def _ring_problem(self, question: Question, inputs: Mapping[str, Any]) -> str | tuple[Decision, Reason] | None:
         """Compare the outputs in a ring, bit by bit; a text where the ring has no answer."""
         assert isinstance(self.launch, CpuLauncher)
-        expected = expected_in_ring(self.specification, inputs)
+        expected = None if self.specification.tolerances else expected_in_ring(self.specification, inputs)
         if expected is None:
             return "the reference is not made of sums and products alone"
         self.launch.is_in_ring = True
@@ -223,7 +169,7 @@ class Examiner:
                     "the order of terms does not matter, elements differ. A term is lost, doubled, rounded to a "
                     "narrower format, or of another operand."
                 )
-                return Decision.WRONG, Reason("other_terms", detail, self.file, trial=_words(question), output=name)
+                return Decision.WRONG, Reason("other_terms", detail, self.file, trial=question.words, output=name)
         return None
 
     def _ordered(self, question: Question, names: Sequence[str], outputs: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -240,7 +186,7 @@ class Examiner:
                 self.notes[f"{name} has other bits when the candidate runs again"] = None
             elif not same_bits(first, last):
                 detail = f"{name} depends on what its memory held before: two runs on the same inputs differ in bits."
-                return Decision.WRONG, Reason("memory_left_over", detail, self.file, trial=_words(question))
+                return Decision.WRONG, Reason("memory_left_over", detail, self.file, trial=question.words)
         return None
 
     def _filled_outputs(self, question: Question, inputs: Mapping[str, Any]) -> tuple[str, ...]:
@@ -262,7 +208,8 @@ class Examiner:
         self, question: Question, inputs: Mapping[str, Any], poison: int
     ) -> tuple[list[torch.Tensor], tuple[Decision, Reason] | None]:
         """Run the program on copies of inputs; return its outputs on the CPU, or the reason against the run."""
-        given = copies_of(inputs, self.device)
+        given = copies_of(self.specification.lay_out(question.case, inputs), self.device)
+        gaps = fill_gaps(given, poison)
         for name in self._filled_outputs(question, inputs):
             fill_output(given[name], poison)
         config = self.config if question.config is None else question.config
@@ -271,7 +218,11 @@ class Examiner:
             made = replay.run(given)
         except (UnsafeLaunch, FailedLaunch, ReplayRefused) as exc:
             return [], self._failure(question, exc)
-        problem = self._aliased_output(question, given, made) or self._changed_input(question, inputs, given)
+        problem = (
+            self._aliased_output(question, given, made)
+            or self._changed_input(question, inputs, given)
+            or self._written_gap(question, gaps)
+        )
         return [output.cpu() for output in made], problem
 
     def _aliased_output(
@@ -285,16 +236,16 @@ class Examiner:
             owner = owners.get(output.untyped_storage().data_ptr()) if output.numel() else None
             if owner is not None:
                 detail = f"An output is memory of the input {owner}; it must have memory of its own."
-                return Decision.WRONG, Reason("aliased_output", detail, self.file, trial=_words(question))
+                return Decision.WRONG, Reason("aliased_output", detail, self.file, trial=question.words)
         return None
 
     def _failure(self, question: Question, exc: KernellabError) -> tuple[Decision, Reason]:
         line = getattr(exc, "line", None)
         if isinstance(exc, UnsafeLaunch):
-            return Decision.UNSAFE, Reason(exc.rule, f"{exc.message}.", self.file, line, _words(question))
+            return Decision.UNSAFE, Reason(exc.rule, f"{exc.message}.", self.file, line, question.words)
         rule = "program" if isinstance(exc, ReplayRefused) else "launch_fails"
         decision = Decision.REFUSED if isinstance(exc, ReplayRefused) else Decision.WRONG
-        return decision, Reason(rule, exc.message, self.file, line, _words(question))
+        return decision, Reason(rule, exc.message, self.file, line, question.words)
 
     def _changed_input(
         self, question: Question, inputs: Mapping[str, Any], given: Mapping[str, Any]
@@ -303,7 +254,18 @@ class Examiner:
         for name, value in inputs.items():
             if isinstance(value, torch.Tensor) and name not in allowed and not same_bits(value, given[name].cpu()):
                 detail = f"The candidate changes its input {name}, which the specification does not name as changed."
-                return Decision.WRONG, Reason("input_changed", detail, self.file, trial=_words(question))
+                return Decision.WRONG, Reason("input_changed", detail, self.file, trial=question.words)
+        return None
+
+    def _written_gap(self, question: Question, gaps: Sequence[Gaps]) -> tuple[Decision, Reason] | None:
+        """Return the reason against a run that wrote between the elements of an input, or around them."""
+        for gap in gaps:
+            if gap.is_written:
+                detail = (
+                    f"The candidate writes outside of the elements of {gap.name}, which has the strides "
+                    f"{gap.strides}: memory between or around them is not its own."
+                )
+                return Decision.UNSAFE, Reason("out_of_bounds", detail, self.file, trial=question.words)
         return None
 
     def _native(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -328,7 +290,7 @@ class Examiner:
     ) -> tuple[Decision, Reason] | None:
         if len(names) != len(outputs):
             detail = f"It returns {len(outputs)} outputs; the reference has {len(names)}."
-            return Decision.WRONG, Reason("outputs", detail, self.file, trial=_words(question))
+            return Decision.WRONG, Reason("outputs", detail, self.file, trial=question.words)
         for name, output in zip(names, outputs, strict=True):
             want = native[name]
             if tuple(output.shape) != tuple(want.shape):
@@ -337,7 +299,7 @@ class Examiner:
                 detail = f"{name} is {_name_of(output.dtype)}; expected {_name_of(want.dtype)}."
             else:
                 continue
-            return Decision.WRONG, Reason("outputs", detail, self.file, trial=_words(question), output=name)
+            return Decision.WRONG, Reason("outputs", detail, self.file, trial=question.words, output=name)
         return None
 
     def _is_excused(self, question: Question, output: torch.Tensor, native: Any, expected: ExpectedValue) -> bool:
@@ -353,15 +315,17 @@ class Examiner:
         worst = check.worst
         share = f"{check.mismatched:,} of {check.elements:,} elements"
         if worst is None:
-            return Reason("values", f"{name} is wrong in {share}.", self.file, trial=_words(question), output=name)
-        detail = f"{name} is wrong in {share}: {worst}, tolerance {worst.allowed:.3g}."
+            return Reason("values", f"{name} is wrong in {share}.", self.file, trial=question.words, output=name)
+        stated = self.specification.tolerance_of(name)
+        words = "" if stated is None else f" (the specification states {stated.words})"
+        detail = f"{name} is wrong in {share}: {worst}, tolerance {worst.allowed:.3g}{words}."
         if run:
             detail += " It was within bounds with other contents of memory."
         return Reason(
             "values",
             detail,
             self.file,
-            trial=_words(question),
+            trial=question.words,
             output=name,
             index=worst.index,
             got=float(worst.got),
@@ -386,11 +350,6 @@ def _name_of(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _words(question: Question) -> str:
-    trial = Trial(question.case.sizes, False, question.distribution_words, question.seed, "", question.varied)
-    return trial.words
-
-
 def examine(examiner: Examiner, seed: int) -> Verdict:
     """Ask all questions of an examiner; stop at the first answers against the candidate."""
     trials: list[Trial] = []
@@ -409,9 +368,4 @@ def examine(examiner: Examiner, seed: int) -> Verdict:
             decision = decision if reasons else Decision.REFUSED
             reasons.append(Reason("time_limit", detail, examiner.file))
             break
-    return Verdict(decision, tuple(reasons), tuple(trials), notes=tuple(examiner.notes))
-
-
-def config_count(program: CandidateProgram) -> int:
-    """Return the largest number of configs among the launches of a program."""
-    return max((len(step.variants) for step in program.steps), default=1)
+    return Verdict(decision, tuple(reasons), tuple(trials), notes=(*examiner.notes, *examiner.tolerance_notes()))

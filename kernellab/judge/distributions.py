@@ -7,7 +7,9 @@ from typing import Any
 
 import torch
 
-AS_SPECIFIED = "as specified"
+from kernellab.judge.replay import copy_of
+from kernellab.judge.verdict import AS_SPECIFIED
+
 IN_RING = "in a ring"
 _NARROW = frozenset(
     {torch.float16, torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz}
@@ -86,8 +88,8 @@ NONFINITE = "with inf and nan"
 def redraw(inputs: Mapping[str, Any], distribution: str, seed: int, only: str | None = None) -> dict[str, Any]:
     """Return inputs with the contents of floating-point tensors drawn from a distribution; with ``only``, of one.
 
-    A tensor without negative values stays so, as a variance does. Layout and dtype stay. Other tensors and values are
-    shared, and so is a tensor whose elements share memory.
+    A tensor without negative values stays so, as a variance does. Strides, offset and dtype stay. Other tensors and
+    values are shared, and so is a tensor whose elements share memory.
     """
     if distribution in {AS_SPECIFIED, IN_RING}:
         return dict(inputs)
@@ -116,6 +118,6 @@ def _redraw(tensor: torch.Tensor, change: Change, generator: torch.Generator) ->
         drawn = drawn / 8
     elif tensor.dtype in _NARROW and change is _all_magnitudes:
         drawn = drawn.sign() * drawn.abs() ** 0.2
-    new = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+    new = copy_of(tensor)
     new.copy_(drawn.to(tensor.dtype))
     return new

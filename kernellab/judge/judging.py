@@ -29,7 +29,7 @@ from kernellab.judge.operations import operation_problem
 from kernellab.judge.program import CandidateProgram, program_of_json
 from kernellab.judge.sandbox import SandboxResult, run_confined
 from kernellab.judge.specification import Case, Specification, read_specification
-from kernellab.judge.verdict import Decision, Reason, Verdict
+from kernellab.judge.verdict import AS_SPECIFIED, Decision, Reason, Verdict
 from kernellab.source import Closure, closure_of_json
 from kernellab.source.validation import MalformedData, parse_json, reading, require_type
 
@@ -85,6 +85,7 @@ def judge(
     has_gpu = time and torch.cuda.is_available()
     if not has_gpu:
         specification = specification.without_timed()
+    specification = specification.with_layouts()
     try:
         launcher.start()
         submission = submission_of(specification, file.name, content, timeout_s)
@@ -169,7 +170,7 @@ def submission_of(specification: Specification, name: str, content: bytes, timeo
 
 def _submission_of_file(specification: Specification, file: Path, timeout_s: float) -> Submission:
     cases = specification.cases
-    described = [_described_inputs(specification.draw(case, 0)) for case in cases]
+    described = [_described_inputs(specification.lay_out(case, specification.draw(case, 0))) for case in cases]
     request = {
         "file": file.name,
         "target": _TARGET,
@@ -237,9 +238,13 @@ def _read(data: bytes, specification: Specification, tensors: Sequence[Container
         if first != second and not asked:
             reasons.append(_data_reason(program, program_of_json(second, len(kernels)), file, case))
             continue
-        reasons += asked
-        reasons += _constant_reasons(program, kernels, file)
-        reasons += _input_reasons(program, tensors[number], file)
+        own_reasons = (
+            *asked,
+            *_constant_reasons(program, kernels, file),
+            *_input_reasons(program, tensors[number], file),
+        )
+        known = {replace(reason, trial=None) for reason in reasons}
+        reasons += [_with_layout(reason, case) for reason in own_reasons if reason not in known]
         programs[number] = program
     reasons += [_solve_reason(error, of_cases, file) for error, of_cases in failed.items()]
     launches = any(step.kernel is not None for program in programs.values() for step in program.steps)
@@ -305,6 +310,11 @@ def _input_reasons(program: CandidateProgram, tensors: Container[str], file: Pat
     return [
         Reason("unknown_input", f"Its program takes {name!r}, which is not an input.", file.name) for name in unknown
     ]
+
+
+def _with_layout(reason: Reason, case: Case) -> Reason:
+    """Return a reason that names the layout of the inputs, if the specification's ``inputs()`` makes another."""
+    return reason if case.layout == AS_SPECIFIED else replace(reason, trial=f"{case.layout} inputs")
 
 
 def _data_reason(one: CandidateProgram, other: CandidateProgram, file: Path, case: Case) -> Reason:

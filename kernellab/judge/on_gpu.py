@@ -16,14 +16,15 @@ import torch
 
 from kernellab.checking.reference import select_arguments
 from kernellab.errors import KernellabError, UsageError, first_line
-from kernellab.judge.correctness import Examiner, config_count, examine
+from kernellab.judge.correctness import Examiner, examine
 from kernellab.judge.cpu_launcher import FailedLaunch
 from kernellab.judge.distributions import is_floating
 from kernellab.judge.gpu_launcher import GpuLauncher
 from kernellab.judge.program import CandidateProgram
+from kernellab.judge.questions import config_count
 from kernellab.judge.replay import Replay, copies_of, fill_bytes, same_bits
 from kernellab.judge.specification import Case, Specification
-from kernellab.judge.verdict import Decision, Reason, Timing, Verdict
+from kernellab.judge.verdict import AS_SPECIFIED, Decision, Reason, Timing, Verdict
 from kernellab.source import Closure
 from kernellab.target import device_name
 from kernellab.timing.stopwatch import Stopwatch, Turn, device_state, gpu_stopwatch, interval, ratio_interval
@@ -141,7 +142,7 @@ def timed_cases(specification: Specification) -> list[tuple[int, Case]]:
     timed = [(number, case) for number, case in numbered if case.is_timed]
     if timed:
         return timed
-    shown = [(number, case) for number, case in numbered if not case.is_hidden]
+    shown = [(number, case) for number, case in numbered if not case.is_hidden and case.layout == AS_SPECIFIED]
 
     def elements(case: Case) -> int:
         values = specification.draw(case, 0).values()

@@ -6,13 +6,18 @@ import hashlib
 import importlib.util
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import torch
+
 from kernellab.checking.reference import keyword_names, required_names, select_arguments, takes_any_name
 from kernellab.errors import UsageError, first_line, plural, value_text
+from kernellab.judge.layouts import LAYOUTS, with_layout
+from kernellab.judge.tolerances import ALL_OUTPUTS, Tolerance, tolerances_of
+from kernellab.judge.verdict import AS_SPECIFIED
 
 ALLOWED = ("triton", "torch")
 _PLAIN = (bool, int, float, str, type(None))
@@ -20,16 +25,21 @@ _PLAIN = (bool, int, float, str, type(None))
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Sizes by name. Hidden ones are unknown to the authors of candidates; timed ones are for a GPU alone."""
+    """Sizes by name, and the layout of the inputs in memory.
+
+    Hidden sizes are unknown to the authors of candidates; timed ones are for a GPU alone.
+    """
 
     sizes: tuple[tuple[str, Any], ...]
     is_hidden: bool
     is_timed: bool = False
+    layout: str = AS_SPECIFIED
 
     @property
     def words(self) -> str:
-        """The sizes in words: ``n=1000, m=7``."""
-        return ", ".join(f"{name}={value}" for name, value in self.sizes) or "its own sizes"
+        """The sizes in words, with the layout if it is another: ``n=1000, m=7, strided inputs``."""
+        sizes = ", ".join(f"{name}={value}" for name, value in self.sizes) or "its own sizes"
+        return sizes if self.layout == AS_SPECIFIED else f"{sizes}, {self.layout} inputs"
 
 
 @dataclass(frozen=True)
@@ -39,7 +49,9 @@ class Specification:
     ``outputs`` are arguments that ``solve`` fills; without them, what it returns counts. ``changes`` are further inputs
     that it may change. ``has_nonfinite`` allows inputs with Inf and NaN. ``distributions`` are those that inputs are
     drawn from, None for all. ``min_speedup`` is the least speedup over ``baseline`` that is accepted on a GPU. With
-    ``algebra``, sums and products are compared in a ring, too.
+    ``algebra``, sums and products are compared in a ring, too. ``layouts`` are layouts of inputs that candidates must
+    serve, too, with the names of the inputs that have them, None for all tensors. ``tolerances`` are those of outputs,
+    by name; that of the name "" holds for all others.
     """
 
     path: Path
@@ -55,10 +67,50 @@ class Specification:
     distributions: tuple[str, ...] | None = None
     min_speedup: float | None = None
     algebra: bool = True
+    layouts: tuple[tuple[str, frozenset[str] | None], ...] = ()
+    tolerances: Mapping[str, Tolerance] = field(default_factory=dict)
 
     def without_timed(self) -> Specification:
         """Return the specification without the cases that are timed alone."""
         return replace(self, cases=tuple(case for case in self.cases if not case.is_timed))
+
+    def with_layouts(self) -> Specification:
+        """Return the specification with further cases: each that is not timed, in each layout that changes an input.
+
+        Raises:
+            UsageError: a layout changes no input of any case, or names something else than a tensor.
+        """
+        if not self.layouts:
+            return self
+        cases = list(self.cases)
+        for case in self.cases:
+            inputs = {} if case.is_timed else self.draw(case, 0)
+            for layout, _ in self.layouts:
+                changed = self.lay_out(replace(case, layout=layout), inputs)
+                if any(changed[name] is not inputs[name] for name in inputs):
+                    cases.append(replace(case, layout=layout))
+        laid_out = {case.layout for case in cases}
+        for layout, _ in self.layouts:
+            if layout not in laid_out and layout != "contiguous":
+                raise UsageError(f"layouts of {self.path.name} names {layout!r}, which changes no input of any size.")
+        return replace(self, cases=tuple(cases))
+
+    def lay_out(self, case: Case, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return inputs in the layout of a case; those that have it already are shared.
+
+        Raises:
+            UsageError: ``layouts`` names an input that is not a tensor.
+        """
+        names = dict(self.layouts).get(case.layout)
+        tensors = {name for name, value in inputs.items() if isinstance(value, torch.Tensor)}
+        unknown = sorted((names or frozenset()) - tensors) if inputs else []
+        if unknown:
+            shown = ", ".join(sorted(tensors)) or "none"
+            raise UsageError(
+                f"layouts of {self.path.name} names {unknown[0]!r}, which is not a tensor; the tensors: {shown}."
+            )
+        chosen = tensors if names is None else names
+        return {name: with_layout(value, case.layout) if name in chosen else value for name, value in inputs.items()}
 
     def draw(self, case: Case, seed: int) -> dict[str, Any]:
         """Return inputs of a case by name, drawn with a seed; tensors lie on the CPU.
@@ -66,8 +118,6 @@ class Specification:
         Raises:
             UsageError: the function of the specification raises, or returns something else.
         """
-        import torch
-
         generator = torch.Generator().manual_seed(seed)
         sizes = dict(case.sizes)
         try:
@@ -98,6 +148,23 @@ class Specification:
             UsageError: the reference raises, or its values are not those of the outputs.
         """
         return self.outputs_by_name(self.reference(**select_arguments(self.reference, inputs)))
+
+    def tolerance_of(self, output: str) -> Tolerance | None:
+        """Return the stated tolerance of an output, or None."""
+        return self.tolerances.get(output, self.tolerances.get(ALL_OUTPUTS))
+
+    def require_outputs(self, names: Sequence[str]) -> None:
+        """Check that all tolerances are those of outputs, by the names of the reference's.
+
+        Raises:
+            UsageError: one is not.
+        """
+        unknown = [name for name in self.tolerances if name != ALL_OUTPUTS and name not in names]
+        if unknown:
+            shown = ", ".join(names)
+            raise UsageError(
+                f"tolerance of {self.path.name} names {unknown[0]!r}, which is not an output; the outputs: {shown}."
+            )
 
     def outputs_by_name(self, result: Any) -> dict[str, Any]:
         """Return values of the reference by the names of the outputs: those of ``outputs``, else as ``solve`` has them.
@@ -155,6 +222,8 @@ def read_specification(path: str | Path, sizes: Sequence[Mapping[str, Any]] | No
         distributions=_names(module, "distributions", file) or None,
         min_speedup=_speedup(module, file),
         algebra=bool(getattr(module, "algebra", True)),
+        layouts=_layouts(module, file),
+        tolerances=tolerances_of(getattr(module, "tolerance", None), file.name),
     )
 
 
@@ -214,3 +283,22 @@ def _speedup(module: ModuleType, file: Path) -> float | None:
     if value is not None and not (isinstance(value, int | float) and value > 0):
         raise UsageError(f"min_speedup of {file.name} is {value_text(value)}; expected a positive number.")
     return None if value is None else float(value)
+
+
+def _layouts(module: ModuleType, file: Path) -> tuple[tuple[str, frozenset[str] | None], ...]:
+    """Return the layouts with the names of their inputs; those of all tensors first named without inputs."""
+    value = getattr(module, "layouts", ())
+    by_input = value if isinstance(value, Mapping) else {None: value}
+    inputs_of: dict[str, set[str] | None] = {}
+    for name, layouts in by_input.items():
+        given = (layouts,) if isinstance(layouts, str) else layouts
+        if not isinstance(given, list | tuple) or not all(layout in LAYOUTS for layout in given):
+            raise UsageError(
+                f"layouts of {file.name} is {value_text(value)}; expected some of {', '.join(LAYOUTS)}, "
+                'or a dict such as {"x": ("strided",)}.'
+            )
+        for layout in given:
+            names = inputs_of.setdefault(layout, None if name is None else set())
+            if names is not None:
+                names.add(str(name))
+    return tuple((layout, None if names is None else frozenset(names)) for layout, names in inputs_of.items())

@@ -21,6 +21,9 @@ from kernellab.errors import UsageError
 if TYPE_CHECKING:
     from kernellab.views.blocks import Card
 
+AS_SPECIFIED = "as specified"
+"""The distribution and the layout of inputs that a specification's own ``inputs()`` makes."""
+
 SCHEMA = 1
 """Raised when a field of the JSON is renamed, removed, or means something else; that of the command line, too."""
 
@@ -63,7 +66,8 @@ class Reason:
 class Trial:
     """One run of the candidate: ``sizes`` by name, ``is_hidden`` where the candidate's author did not see these.
 
-    ``distribution`` names how the inputs were drawn, ``varied`` the input that alone was drawn anew, or None.
+    ``distribution`` names how the inputs were drawn, ``varied`` the input that alone was drawn anew, or None, and
+    ``layout`` their layout in memory, such as ``strided``.
     ``device`` is ``cpu``, or the name of a GPU. ``outcome`` is ``right``, ``wrong``, ``unsafe``, ``refused`` or
     ``not asked``: the reference itself, in the precision of the inputs, leaves its bounds on such inputs.
     """
@@ -76,13 +80,22 @@ class Trial:
     varied: str | None = None
     device: str = "cpu"
     seconds: float = 0.0
+    layout: str = AS_SPECIFIED
 
     @property
     def words(self) -> str:
         """The trial in words: ``n=1000, m=7, normal, seed 3``."""
         sizes = ", ".join(f"{name}={value}" for name, value in self.sizes)
-        how = self.distribution if self.varied is None else f"{self.varied} alone {self.distribution}"
-        return f"{sizes}, {how}, seed {self.seed}" if sizes else f"{how}, seed {self.seed}"
+        return ", ".join(filter(None, (sizes, self.inputs_words, f"seed {self.seed}")))
+
+    @property
+    def inputs_words(self) -> str:
+        """Layout and contents of the inputs in words: ``strided inputs``, ``x alone large``, ``as specified``."""
+        contents = self.distribution if self.varied is None else f"{self.varied} alone {self.distribution}"
+        if self.layout == AS_SPECIFIED:
+            return contents
+        layout = f"{self.layout} inputs"
+        return layout if contents == AS_SPECIFIED else f"{layout}, {contents}"
 
 
 @dataclass(frozen=True, slots=True)

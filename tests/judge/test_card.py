@@ -31,7 +31,7 @@ def test_times_and_speedup_of_an_accepted_one_show() -> None:
     text = bundle_of(ACCEPTED)["text/plain"]
     assert "speedup 1.32x (1.3 - 1.34)" in text.splitlines()[0]
     assert "12.5 us  12.2 us - 12.8 us  16.5 us" in text
-    assert "tiny, x alone (hidden)" in text
+    assert "x alone tiny (hidden)" in text
     assert "note: not asked" in text
 
 
