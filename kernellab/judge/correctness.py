@@ -120,7 +120,7 @@ class Examiner:
         """Return the comparison of an output with its reference, and the reference with the bounds that it used.
 
         Raises:
-            UsageError: the tolerance that the specification states for it accepts zeros in its place.
+            UsageError: the tolerance that the specification states for it accepts zeros instead of its values.
         """
         check = compare_output("the reference", name, output, expected)
         tolerance = self.specification.tolerance_of(name)
