@@ -144,7 +144,7 @@ def summary(cases: Sequence[PredictedCase]) -> Iterator[str]:
     """Yield the figures of some cases: choice, order, absolute time."""
     for first in _FIRST:
         losses = [case.loss(first) for case in cases]
-        within = f"within 1.02 in {_share(loss <= 1.02 for loss in losses)}"
+        within = ", ".join(f"within {most} in {_share(loss <= most for loss in losses)}" for most in (1.01, 1.02))
         yield f"first {first}: median {median(losses):.3f}, worst {max(losses):.2f}, {within}"
     yield f"rank correlation: median {median(case.rank_correlation() for case in cases):.2f}"
     off = [max(ratio, 1 / ratio) for case in cases for ratio in case.ratios()]

@@ -128,6 +128,11 @@ class AccessFacts:
         return None not in (whole, self.touched_bytes) and (self.touched_bytes or 0.0) < _DENSE * (whole or 0.0)
 
     @property
+    def has_lone_sectors(self) -> bool:
+        """Whether neighbouring threads access different sectors, of which other parts are never needed."""
+        return self.leaves_gaps and (self.lane_step_bytes or 0.0) >= SECTOR_BYTES
+
+    @property
     def moved_bytes(self) -> float:
         """The bytes of the sectors that come from the L2."""
         return (self.ideal_sectors if self.is_split else self.sectors) * SECTOR_BYTES

@@ -30,7 +30,8 @@ from kernellab.explain.facts import (
     WidthLimit,
     is_repeated,
 )
-from kernellab.explain.model import bytes_in_flight, dram_bytes, needed_bytes_in_flight, times_of
+from kernellab.explain.hbm import dram_bytes
+from kernellab.explain.model import bytes_in_flight, needed_bytes_in_flight, times_of
 
 _WASTEFUL = 0.6
 _OF_ALL = 0.1  # the least share of the transferred bytes that is worth a finding

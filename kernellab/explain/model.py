@@ -14,18 +14,16 @@ The speedup of a change is the ratio of the times of the facts without and with 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from kernellab.explain.facts import WARP_THREADS, AccessFacts, Facts
+from kernellab.explain.facts import WARP_THREADS, AccessFacts, DotFacts, Facts
+from kernellab.explain.hbm import hbm_seconds
 
 _SCHEDULERS = 4  # of a multiprocessor; each issues one instruction a cycle
 _FP64_LANES = 64
 _OVERLAP = 2.09  # the norm of the units' times; infinity would be a roofline, 1 no overlap at all
-_ONE_MULTIPROCESSOR_GBPS = 154  # of HBM bandwidth
-_DRAM_REACHED = 0.882  # of a copy's rate, by a kernel that reads and writes in turn
-_DIRTY_BYTES = 8.12e6  # of the L2 after a flush, written back before what is read takes their place
 _MERGED = 3  # requests of neighbouring SMs for one sector that reach the L2 as one
 _KEPT_IN_L1 = 32 << 10
 _LINE_BYTES = 128
@@ -36,6 +34,7 @@ _ISSUE = 0.493  # slots of a scheduler's cycle per counted instruction; not ever
 _SPECIAL_SLOTS, _CONVERSION_SLOTS, _BARRIER_SLOTS = 2.54, 8.35, 3.79  # in addition, as these units are narrower
 _BLOCK_CYCLES = 104  # of an SM, to start a program
 _WGMMA_REACHED, _MMA_REACHED = 1.39, 1.1  # of a large product's rate
+_WARP_GROUP, _SHARED_COLUMNS = 4, 0.4
 _NARROW_TILE = 59.5  # columns; a tile of so many reaches half of a very wide one's rate
 _ATOMIC_SECTORS_RATE = 60.7e9  # of atomics per second: the updates of a warp in one sector go together
 # Measured on an H100 by updates of 1 to 2**22 addresses, `benchmarks.atomics`.
@@ -50,7 +49,6 @@ _BARRIER_CYCLES = 10.9  # of a warp, for a barrier
 _SPILL_CYCLES, _SPILL_WAITS = 41.7, 0.673  # of a warp, for an access to local memory, and for its cycles of waiting
 _SPILL_SLOT_CYCLES = 1.89  # of the load units, for the same
 _SPILL_AT_WGMMA = 1.72  # times as long
-_SPILLS_KEPT = 0.8  # of the L2, for spilled registers
 _PRODUCT_WAIT = 0.472  # of a program's products that nothing else of it hides
 ROUND_S = 0.35e-6  # of a barrier and its waiting, per iteration of a loop
 
@@ -127,9 +125,8 @@ def times_of(facts: Facts) -> Times:
     """Return the times of the units for a launch."""
     device, busy = facts.device, facts.busy_multiprocessors
     cycles = device.clock_hz * busy / _unevenness(facts)
-    moved_bytes = dram_bytes(facts) + _written_back_bytes(facts) + _spilled_dram_bytes(facts)
     return Times(
-        dram=moved_bytes / _dram_rate(facts),
+        dram=hbm_seconds(facts),
         l2=_l2_seconds(facts),
         loads=sum(map(_load_cycles, facts.accesses)) / cycles,
         shared=_WAVEFRONT_CYCLES * sum(each.wavefronts for each in facts.shared) / cycles,
@@ -142,26 +139,6 @@ def times_of(facts: Facts) -> Times:
     )
 
 
-def dram_bytes(facts: Facts) -> float:
-    """Return a lower bound of a launch's HBM bytes: every byte that it touches once, in whole bursts."""
-    return max(facts.dram_bytes or 0.0, facts.footprint_bytes) + sum(map(_burst_bytes, facts.accesses))
-
-
-def _burst_bytes(access: AccessFacts) -> float:
-    """Return the bytes that HBM moves with lone sectors: its bursts have 64 bytes, two sectors."""
-    if not access.leaves_gaps or access.argument_bytes is None:
-        return 0.0
-    sector_bytes = access.fetched_bytes if access.sector_bytes is None else access.sector_bytes
-    return max(0.0, min(2 * sector_bytes, access.argument_bytes) - sector_bytes)
-
-
-def _spilled_dram_bytes(facts: Facts) -> float:
-    """Return the bytes of spilled registers that HBM moves, where the L2 does not hold those of all resident warps."""
-    resident = min(facts.programs, facts.slots) * facts.warps * WARP_THREADS
-    share = facts.spill_bytes * resident / (_SPILLS_KEPT * facts.device.l2_bytes)
-    return sum(line.spilled_bytes for line in facts.lines) * min(1.0, max(0.0, share - 1))
-
-
 def _spill_seconds(facts: Facts, cycles: float) -> float:
     """Return the time of the accesses to local memory; asynchronous products wait for theirs."""
     spilled, waiting = _slow_instructions(facts, "spill"), sum(line.spill_cycles for line in facts.lines)
@@ -170,28 +147,6 @@ def _spill_seconds(facts: Facts, cycles: float) -> float:
         _SPILL_SLOT_CYCLES * spilled / cycles
         + _seconds_per_warp(facts, _SPILL_CYCLES * spilled + _SPILL_WAITS * waiting)
     )
-
-
-def _dram_rate(facts: Facts) -> float:
-    """Return the bytes per second that the busy SMs get from HBM."""
-    reached = _DRAM_REACHED * facts.device.memory_gbps
-    return min(reached, _ONE_MULTIPROCESSOR_GBPS * facts.busy_multiprocessors) * 1e9
-
-
-def _written_back_bytes(facts: Facts) -> float:
-    """Return the dirty bytes of the L2 that a launch drives out, beyond those of its own that stay there."""
-    written = _touched_bytes(facts, loads=False)
-    driven_out = min(_DIRTY_BYTES, written + _touched_bytes(facts, loads=True))
-    return max(0.0, driven_out - min(_DIRTY_BYTES, written))
-
-
-def _touched_bytes(facts: Facts, *, loads: bool) -> float:
-    touched: dict[str, float] = {}
-    for access in facts.accesses:
-        if (access.operation == "load") is loads:
-            own = access.bytes if access.touched_bytes is None else access.touched_bytes
-            touched[access.argument] = max(touched.get(access.argument, 0.0), own)
-    return sum(touched.values())
 
 
 def _l2_seconds(facts: Facts) -> float:
@@ -231,9 +186,19 @@ def _product_seconds(facts: Facts) -> float:
         if dot.on_tensor_cores:
             rate = rates.get(dot.kind) or rates.get("fp16", rates.get("fp32", 50.0))
             reached = _WGMMA_REACHED if dot.unit == "wgmma" else _MMA_REACHED
-            narrow = (1 + _NARROW_TILE / max(8, dot.tile[1])) / (1 + _NARROW_TILE / 128)
+            narrow = (1 + _NARROW_TILE / max(8, _columns_of_a_warp_group(dot, facts.warps))) / (1 + _NARROW_TILE / 128)
             seconds += dot.flops / (rate * 1e12 * reached) * narrow
     return seconds
+
+
+def _columns_of_a_warp_group(dot: DotFacts, warps: int) -> float:
+    """Return the columns of a tile that four warps compute together: others share them where rows do not suffice."""
+    rows, columns, _ = dot.tile
+    return (
+        columns * min(1.0, _WARP_GROUP * math.ceil(rows / 64) / warps) ** _SHARED_COLUMNS
+        if dot.unit == "wgmma"
+        else columns
+    )
 
 
 def _tensor_seconds(facts: Facts) -> float:
@@ -275,19 +240,20 @@ def _atomic_seconds(facts: Facts) -> float:
     """Return the time of atomics: in turns of an address, of a slice of the L2, and of all slices together."""
     counted = [access for access in facts.accesses if access.operation == "atomic"]
     by_address = [atomic.updates_per_address * _ADDRESS_S for atomic in facts.atomics]
-    by_slice = [access.sectors * _SECTOR_S * _busiest_share(access) for access in counted]
+    by_slice = [_SECTOR_S * _busiest_sectors(accesses) for accesses in (*((access,) for access in counted), counted)]
     together = sum(access.sectors for access in counted) / _ATOMIC_SECTORS_RATE
-    return max([*by_address, *by_slice, together], default=0.0)
+    return max([*by_address, *by_slice, together])
 
 
-def _busiest_share(access: AccessFacts) -> float:
-    """Return the share of an argument's bytes in the busiest slice of the L2: pieces fall on slices as balls in bins.
+def _busiest_sectors(accesses: Sequence[AccessFacts]) -> float:
+    """Return the sectors in the busiest slice of the L2, on which pieces of all arguments fall as balls in bins.
 
     Raab, Steger: "Balls into Bins", 1998, has the largest number of balls.
     """
-    pieces = max(1.0, (access.touched_bytes or access.bytes) / _PIECE_BYTES)
+    sectors = sum(access.sectors for access in accesses)
+    pieces = sum(max(1.0, (access.touched_bytes or access.bytes) / _PIECE_BYTES) for access in accesses) or 1.0
     mean = pieces / _SLICES
-    return max(1.0, mean + math.sqrt(2 * mean * math.log(_SLICES))) / pieces
+    return max(1.0, mean + math.sqrt(2 * mean * math.log(_SLICES))) * sectors / pieces
 
 
 def latency_seconds(facts: Facts) -> float:
