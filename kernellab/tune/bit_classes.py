@@ -1,4 +1,4 @@
-"""Configs by the bits of their outputs on real values, from checked runs on the CPU.
+"""Configs by the bits of their outputs on real values: from launches on the GPU, or from runs on the CPU without one.
 
 A config that sums in another order leaves other bits. Where results must be reproducible, the winner is taken from the
 largest class.
@@ -9,109 +9,137 @@ from __future__ import annotations
 import hashlib
 import string
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from kernellab._triton.kernel import autotune_settings
 from kernellab.compile.types import CompileJob
-from kernellab.errors import KernellabError, plural
-from kernellab.inside.equivalence import AlgebraOutcome, outcome_of_launch
+from kernellab.errors import plural
+from kernellab.inside.equivalence import outcome_of_launch
 from kernellab.ir.effects import Effects
-from kernellab.launch.memory import size_bytes
-from kernellab.launch.poison import bits_of
+from kernellab.launch.arguments import memory_of
+from kernellab.launch.memory import Copies
+from kernellab.launch.poison import Poison, bits_of
 from kernellab.launch.runtime import Interpret
 from kernellab.timing.config import Config
-from kernellab.timing.launches import Launches
-from kernellab.tune.cpu_check import BYTES_AT_MOST, SECONDS_AT_MOST, computation_key
+from kernellab.timing.launches import KernelLaunch, Launches, accessed_arguments
+from kernellab.tune.config_runs import ConfigRuns, Unfinished, skipped_words
 from kernellab.tune.result import Row
+
+Outputs = Mapping[str, Any]
+OutputsOf = Callable[[KernelLaunch, Effects, float, Collection[str]], Outputs]
+"""Runs a launch with some effects on copies of its arguments, within some seconds and with some of them zeroed first;
+returns what it writes, by name. It raises `KernellabError` where the launch fails."""
+
+
+class LaunchOnCopies(Protocol):
+    """Launches a kernel on copies of its arguments: `kernellab.timing.launches.launch_on_copies` of a runtime."""
+
+    def __call__(
+        self, launch: KernelLaunch, effects: Effects, device: str, timeout_s: float, *, zeroed: Collection[str]
+    ) -> tuple[Copies, Poison]:
+        """Return the copies after the launch, and the pattern that outputs were filled with."""
 
 
 @dataclass(slots=True)
 class BitCheck:
-    """Groups configs by the bits of their outputs, for at most ``left_s`` seconds in all.
+    """Groups configs by the bits of their outputs.
 
-    ``effects`` returns those of a compile job; ``timeout_s`` limits each config, and ``clock`` returns seconds.
+    ``outputs_of`` runs a config, on the GPU or on the CPU, and ``effects`` returns those of a compile job;
+    ``timeout_s`` limits each config, and ``clock`` returns seconds.
     """
 
-    interpret: Interpret
+    outputs_of: OutputsOf
     effects: Callable[[CompileJob], Effects]
     launches: Launches
     timeout_s: float
     clock: Callable[[], float]
-    left_s: float = SECONDS_AT_MOST
+    is_on_gpu: bool = False
     note: str = ""
-    _digests: dict[Any, str] = field(default_factory=dict)
+    _runs: ConfigRuns[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._runs = ConfigRuns(self._digest, self.launches, self.timeout_s, self.clock, is_on_gpu=self.is_on_gpu)
 
     def rows_with_bits(self, rows: Mapping[Config, Row]) -> dict[Config, Row]:
-        """Return rows with the class of each config in ``bits``, from "A" on; None where it did not run."""
-        digests = {config: self._digest(config) for config in rows}
-        names = {
-            digest: class_name(place) for place, digest in enumerate(dict.fromkeys(filter(None, digests.values())))
-        }
-        return {config: replace(row, bits=names.get(digests[config])) for config, row in rows.items()}
+        """The rows with the class of each config in ``bits``, from "A" on; with a reason where it left no outputs."""
+        results = {config: self._runs.result(config) for config in rows}
+        digests = dict.fromkeys(result for result in results.values() if isinstance(result, str))
+        names = {digest: class_name(place) for place, digest in enumerate(digests)}
+        return {config: _row_with_bits(row, results[config], names) for config, row in rows.items()}
 
     def preferred(self, rows: Mapping[Config, Row]) -> dict[Config, Row]:
-        """Return the rows of the largest class, and note its size and cost; all rows where no config ran."""
+        """The rows of the largest class, with a note of its size and cost; without classes, all that did not fail."""
         counts = Counter(row.bits for row in rows.values() if row.bits is not None)
+        unfinished = {c: result for c in rows if isinstance(result := self._runs.result(c), Unfinished)}
+        skipped = Counter(result.reason for result in unfinished.values())
         if not counts:
-            self.note = "No outputs could be compared bit by bit, so that all configs could win."
-            return dict(rows)
+            self.note = f"No outputs could be compared bit by bit, so all configs could win{skipped_words(skipped)}."
+            return {c: row for c, row in rows.items() if c not in unfinished or unfinished[c].status is None}
         name, count = counts.most_common(1)[0]
         chosen = {config: row for config, row in rows.items() if row.bits == name}
         many = "1 class" if len(counts) == 1 else f"{len(counts)} classes"
-        self.note = f"{count} of {plural(len(rows), 'config')} leave the bits of class {name}, of {many} in all; "
-        self.note += f"the winner is one of them. {_cost(rows, chosen)}"
+        where = "on the GPU" if self.is_on_gpu else "on the CPU"
+        self.note = f"{count} of {plural(len(rows), 'config')} leave the bits of class {name}, of {many} {where}"
+        self.note += f"{skipped_words(skipped)}; the winner is one of them. {self._cost(rows, chosen)}"
         return chosen
 
-    def _digest(self, config: Config) -> str:
-        try:
-            launch = self.launches.of(config)
-        except KernellabError:
-            return ""
-        key = computation_key(config, launch)
-        if key not in self._digests:
-            start_s = self.clock()
-            self._digests[key] = self._digest_of_run(config)
-            self.left_s -= self.clock() - start_s
-        return self._digests[key]
+    def _digest(self, config: Config, launch: KernelLaunch, timeout_s: float) -> str:
+        """A hash of the outputs of a config that are compared.
 
-    def _digest_of_run(self, config: Config) -> str:
-        launch = self.launches.of(config)
-        if self.left_s <= 0 or size_bytes(launch.arguments) > BYTES_AT_MOST:
-            return ""
+        Raises:
+            KernellabError: the config fails.
+        """
         zeroed = autotune_settings(self.launches.kernel).reset_to_zero
-        timeout_s = min(self.timeout_s, self.left_s)
-        effects = self.effects(launch.job)
-        try:
-            outcome = outcome_of_launch(self.interpret, effects, launch, timeout_s, zeroed, algebra=False)
-        except KernellabError:
-            return ""
-        return _digest_of(outcome, self.launches.outputs)
+        outputs = self.outputs_of(launch, self.effects(launch.job), timeout_s, zeroed)
+        digest, counted = hashlib.sha256(), self.launches.outputs
+        for name, tensor in sorted(outputs.items()):
+            if counted is None or name in counted:
+                digest.update(name.encode())
+                digest.update(bits_of(tensor.cpu().contiguous()).numpy().tobytes())
+        return digest.hexdigest()
+
+    def _cost(self, rows: Mapping[Config, Row], chosen: Mapping[Config, Row]) -> str:
+        """The cost of the preference in words, by measured times on a GPU and by predicted ones without."""
+        fastest, best = (
+            min((row.ranking_ms for row in some.values() if row.ranking_ms is not None), default=None)
+            for some in (rows, chosen)
+        )
+        if fastest is None or best is None:
+            return "Without times, the cost of that is unknown."
+        share, kind = 100 * (best / fastest - 1), "measured" if self.is_on_gpu else "predicted"
+        return f"That costs {f'{share:.1f} %' if share > 0.05 else 'nothing'} by {kind} times."
+
+
+def outputs_on_cpu(
+    interpret: Interpret, launch: KernelLaunch, effects: Effects, timeout_s: float, zeroed: Collection[str]
+) -> Outputs:
+    """What a launch writes in a checked run on the CPU; see `OutputsOf`."""
+    outcome = outcome_of_launch(interpret, effects, launch, timeout_s, zeroed, algebra=False)
+    return {name: tensor for name, tensor in outcome.memory.items() if name in outcome.written}
+
+
+def outputs_on_gpu(
+    launch_on_copies: LaunchOnCopies, launch: KernelLaunch, effects: Effects, timeout_s: float, zeroed: Collection[str]
+) -> Outputs:
+    """What a launch writes on the GPU, elements that it leaves as they were included; see `OutputsOf`."""
+    copies, poisoned = launch_on_copies(launch, effects, "cuda", timeout_s, zeroed=zeroed)
+    poisoned.lift()
+    written = accessed_arguments(effects, copies.behind)[0]
+    memory = {**memory_of(copies.arguments), **copies.reached}
+    return {name: tensor for name, tensor in memory.items() if name in written}
 
 
 def class_name(place: int) -> str:
-    """Return the name of a class by its place: A to Z, then A1."""
+    """The name of a class by its place: A to Z, then A1."""
     turn, letter = divmod(place, len(string.ascii_uppercase))
     return f"{string.ascii_uppercase[letter]}{turn or ''}"
 
 
-def _digest_of(outcome: AlgebraOutcome, counted: frozenset[str] | None) -> str:
-    digest = hashlib.sha256()
-    for name, tensor in sorted(outcome.memory.items()):
-        if name in outcome.written and (counted is None or name in counted):
-            digest.update(name.encode())
-            digest.update(bits_of(tensor.contiguous()).numpy().tobytes())
-    return digest.hexdigest()
-
-
-def _cost(rows: Mapping[Config, Row], chosen: Mapping[Config, Row]) -> str:
-    """The cost of the preference in words, by predicted times."""
-    fastest, best = (
-        min((row.ranking_ms for row in some.values() if row.ranking_ms is not None), default=None)
-        for some in (rows, chosen)
-    )
-    if fastest is None or best is None:
-        return "Without times, the cost of that is unknown."
-    share = 100 * (best / fastest - 1)
-    return f"That costs {share:.1f} % by predicted times." if share > 0.05 else "That costs nothing by predicted times."
+def _row_with_bits(row: Row, result: str | Unfinished | None, names: Mapping[str, str]) -> Row:
+    if isinstance(result, Unfinished) and result.status is not None:
+        return replace(row, bits=None, status=result.status, reason=result.reason)
+    if isinstance(result, Unfinished):
+        return replace(row, bits=None, reason="; ".join(filter(None, (row.reason, f"bits unknown: {result.reason}"))))
+    return replace(row, bits=None if result is None else names[result])

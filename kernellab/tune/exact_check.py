@@ -4,29 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 from kernellab._triton.kernel import autotune_settings
 from kernellab.compile.types import CompileJob
-from kernellab.errors import KernellabError, OutOfBounds, WorkerTimeout, plural
+from kernellab.errors import plural
 from kernellab.inside.equivalence import AlgebraOutcome, compare_outcomes, outcome_of_launch
 from kernellab.ir.effects import Effects
-from kernellab.launch.memory import size_bytes
 from kernellab.launch.runtime import Interpret
 from kernellab.store.columns import Status
 from kernellab.timing.config import Config
-from kernellab.timing.launches import Launches
-from kernellab.timing.outcome import reason_of
-from kernellab.tune.cpu_check import BYTES_AT_MOST, SECONDS_AT_MOST, computation_key
+from kernellab.timing.launches import KernelLaunch, Launches
+from kernellab.tune.config_runs import ConfigRuns, Unfinished, skipped_words
 from kernellab.tune.result import Row
-
-Verdict = tuple[Status, str] | None
-"""The status and reason of a config that computes something else; None for the others."""
 
 
 @dataclass(slots=True)
 class ExactCheck:
-    """Compares configs with the first one that it is given, for at most ``left_s`` seconds in all.
+    """Compares configs with the first one that it is given.
 
     ``effects`` returns those of a compile job; ``timeout_s`` limits each config, and ``clock`` returns seconds.
     """
@@ -36,35 +30,19 @@ class ExactCheck:
     launches: Launches
     timeout_s: float
     clock: Callable[[], float]
-    left_s: float = SECONDS_AT_MOST
     compared: int = 0
     skipped: dict[str, int] = field(default_factory=dict)
     unmodelled: set[str] = field(default_factory=set)
+    _runs: ConfigRuns[str] = field(init=False)
     _first: tuple[Config, AlgebraOutcome] | None = None
-    _verdicts: dict[Any, Verdict | str] = field(default_factory=dict)  # a text is the reason for no comparison
+
+    def __post_init__(self) -> None:
+        self._runs = ConfigRuns(self._differences, self.launches, self.timeout_s, self.clock)
 
     def excluded_rows(self, configs: Iterable[Config]) -> dict[Config, Row]:
-        """Return the rows of the configs that compute something else, and so need no measurement."""
-        verdicts = {config: self.verdict(config) for config in configs}
-        return {config: Row(config, *verdict) for config, verdict in verdicts.items() if verdict is not None}
-
-    def verdict(self, config: Config) -> Verdict:
-        """Return WRONG or FAULT with a reason, or None where the config computes the same or cannot be checked."""
-        try:
-            launch = self.launches.of(config)
-        except KernellabError:  # the compile of it says why
-            return None
-        key = computation_key(config, launch)
-        if key not in self._verdicts:
-            start_s = self.clock()
-            self._verdicts[key] = self._check(config)
-            self.left_s -= self.clock() - start_s
-        verdict = self._verdicts[key]
-        if isinstance(verdict, str):
-            self.skipped[verdict] = self.skipped.get(verdict, 0) + 1
-            return None
-        self.compared += 1
-        return verdict
+        """The rows of the configs that compute something else, and so need no measurement."""
+        rows = {config: self._excluded_row(config) for config in configs}
+        return {config: row for config, row in rows.items() if row is not None}
 
     @property
     def note(self) -> str:
@@ -72,39 +50,41 @@ class ExactCheck:
         total = self.compared + sum(self.skipped.values())
         first = "the first" if self._first is None else self._first[0].text
         text = f"{self.compared} of {plural(total, 'config')} compared with {first} without tolerance"
-        if self.skipped:
-            text += "; not compared: " + "; ".join(f"{count}, since {why}" for why, count in self.skipped.items())
+        text += skipped_words(self.skipped)
         if self.unmodelled:
             text += f"; no proof, since the algebra does not model {', '.join(sorted(self.unmodelled))}"
         return f"{text}."
 
-    def _check(self, config: Config) -> Verdict | str:
-        launch = self.launches.of(config)
-        if self.left_s <= 0:
-            return "the seconds for it were spent"
-        if size_bytes(launch.arguments) > BYTES_AT_MOST:
-            return f"the arguments hold more than {BYTES_AT_MOST >> 20} MiB"
+    def _excluded_row(self, config: Config) -> Row | None:
+        """The row of a config that is WRONG or at fault; None where it computes the same or cannot be compared."""
+        result = self._runs.result(config)
+        if result is None:
+            return None
+        if isinstance(result, Unfinished) and result.status is None:
+            self.skipped[result.reason] = self.skipped.get(result.reason, 0) + 1
+            return None
+        self.compared += 1
+        if isinstance(result, Unfinished):
+            return Row(config, result.status or Status.FAULT, result.reason)
+        return Row(config, Status.WRONG, result) if result else None
+
+    def _differences(self, config: Config, launch: KernelLaunch, timeout_s: float) -> str:
+        """The differences of a config from the first one in words; "" for the first one and where they are equal.
+
+        Raises:
+            KernellabError: the config fails.
+        """
         zeroed = autotune_settings(self.launches.kernel).reset_to_zero
-        timeout_s = min(self.timeout_s, self.left_s)
-        try:
-            outcome = outcome_of_launch(self.interpret, self.effects(launch.job), launch, timeout_s, zeroed)
-        except WorkerTimeout:
-            return "it takes too long on the CPU"
-        except OutOfBounds as exc:
-            return Status.FAULT, reason_of(exc)
-        except KernellabError as exc:
-            return reason_of(exc)
+        outcome = outcome_of_launch(self.interpret, self.effects(launch.job), launch, timeout_s, zeroed)
         self.unmodelled.update(outcome.unmodelled)
         if self._first is None:
             self._first = config, outcome
-            return None
+            return ""
         first, expected = self._first
         result = compare_outcomes(expected, outcome, (first.text, config.text), self.launches.outputs)
-        if result.equal:
-            return None
         different = "; ".join(
             f"{output.name}: {output.different:,} of {plural(output.elements, 'element')}"
             for output in result.outputs
             if not output.equal
         )
-        return Status.WRONG, f"computes something else than {first.text}, not only rounded otherwise: {different}"
+        return different and f"computes something else than {first.text}, not only rounded otherwise: {different}"

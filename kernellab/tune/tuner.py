@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from uuid import uuid4
@@ -54,7 +54,7 @@ class Tuner:
     ``known`` are rows of earlier tunings, which are not measured again. ``suggest`` returns another config to try after
     one compiled, or None. Without a ``pool``, configs are only compiled, ``check`` compares those that fit with the
     reference, and ``predictor`` predicts their times. ``exact`` finds those that compute something else than the first,
-    and ``bits`` groups those that fit by the bits of their outputs.
+    and ``bits`` groups those that ran well, or without a ``pool`` those that fit, by the bits of their outputs.
     """
 
     launches: Launches
@@ -83,6 +83,7 @@ class Tuner:
     _submitted: int = 0
     _job_errors: dict[Config, KernellabError] = field(default_factory=dict)  # those that no job could be made for
     _spill_exempt: set[Config] = field(default_factory=set)  # those that no spills keep from being measured
+    _eligible: frozenset[Config] | None = None  # those that may win; None for all
     _is_ready: bool = False
     _start_s: float = 0.0
 
@@ -104,7 +105,10 @@ class Tuner:
         try:
             self._screen_all()
             self._group_outputs(launches=True)
-            if self.pool is not None:
+            if self.pool is not None and self.bits is not None:
+                self._eligible = self._rows_of_largest_class(self.bits, self._ok_configs())
+                final = self._finals(self.pool)
+            elif self.pool is not None:
                 final = self._earlier_final() or self._finals(self.pool)
             elif self.check is not None:
                 self._check_untimed(self.check)
@@ -115,14 +119,17 @@ class Tuner:
             final = Final(best, ())
         if self.pool is None:
             fitting = [c for c, row in self._rows.items() if row.status is Status.NOT_TIMED and c in self._candidates]
-            rows = {config: self._rows[config] for config in fitting}
-            if self.bits is not None:
-                self._rows |= (rows := self.bits.rows_with_bits(rows))
-                rows = self.bits.preferred(rows)
-            final = predicted_final(rows)
+            eligible = fitting if self.bits is None else self._rows_of_largest_class(self.bits, fitting)
+            final = predicted_final({config: self._rows[config] for config in eligible})
         self._counts.recount(self._rows, final.winner)
         self._report_progress("done")
         return self._result(final, is_interrupted=is_interrupted)
+
+    def _rows_of_largest_class(self, bits: BitCheck, configs: Collection[Config]) -> frozenset[Config]:
+        """Record the classes of configs by their bits; return the configs of the largest one."""
+        rows = bits.rows_with_bits({config: self._rows[config] for config in configs})
+        self._rows |= rows
+        return frozenset(bits.preferred(rows))
 
     def _result(self, final: Final, *, is_interrupted: bool) -> Tuning:
         """Return the rows in the order of the list, those of a search's own configs last."""
@@ -362,7 +369,8 @@ class Tuner:
 
     def _finals(self, pool: DevicePool) -> Final:
         """Run the final between the fastest configs, and record its result; a config that fails there is dropped."""
-        chosen = finalists_of(self._rows, self.options)
+        rows = {c: row for c, row in self._rows.items() if self._eligible is None or c in self._eligible}
+        chosen = finalists_of(rows, self.options)
         if not chosen:
             return Final(None, ())
         self._report_progress("final")

@@ -19,7 +19,7 @@ from kernellab.registry import Session, grid_text, recorded_version, remember
 from kernellab.store.columns import Status
 from kernellab.target import device_name, parse_target
 from kernellab.timing.bench import Bench
-from kernellab.timing.launches import Implementation, Launches, set_to_zero
+from kernellab.timing.launches import Implementation, Launches, launch_on_copies, set_to_zero
 from kernellab.timing.provenance import can_time, device_here, device_of
 from kernellab.tune.device_pool import valid_devices
 from kernellab.tune.options import Options
@@ -47,6 +47,7 @@ def environment_of(session: Session, device: int | None = None) -> Environment:
         progress=runtime.tuning_reporter,
         interpret=runtime.interpret,
         predict=partial(_predict, session),
+        launch_on_copies=partial(launch_on_copies, runtime),
     )
 
 

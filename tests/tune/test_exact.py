@@ -32,6 +32,7 @@ def sum_of_whole_blocks(x, out, n, BLOCK: tl.constexpr):
 CONFIGS = [triton.Config({"BLOCK": block}, num_warps=warps) for block in (16, 32, 64) for warps in (2, 4)]
 
 
+@pytest.mark.slow
 def test_configs_that_lose_a_term_are_wrong_and_never_compiled(lab: kernellab.Lab) -> None:
     x = torch.randn(2, 96)  # not a multiple of 64
     x[:, 64:] *= 1e-9
@@ -45,6 +46,7 @@ def test_configs_that_lose_a_term_are_wrong_and_never_compiled(lab: kernellab.La
     assert any("6 of 6 configs compared" in note for note in tuning.notes)
 
 
+@pytest.mark.slow
 def test_without_it_the_same_config_stays(lab: kernellab.Lab) -> None:
     x = torch.randn(2, 96)
     tuning = lab.tune(sum_of_whole_blocks, (2,), x, torch.zeros(2), 96, configs=CONFIGS)
@@ -61,6 +63,7 @@ def sum_of_blocks(x, out, n, BLOCK: tl.constexpr):
     tl.store(out + row, total)
 
 
+@pytest.mark.slow
 def test_configs_that_only_round_otherwise_are_not_wrong_and_have_classes_by_bits(lab: kernellab.Lab) -> None:
     generator = torch.Generator().manual_seed(3)
     x = torch.randn(64, 100, generator=generator)
@@ -72,9 +75,10 @@ def test_configs_that_only_round_otherwise_are_not_wrong_and_have_classes_by_bit
     assert bits == {16: "A", 64: "B"}
     assert tuning.frame["bits"].tolist() == ["A", "A", "B", "B"]
     assert "bits" in tuning._repr_mimebundle_()["text/html"]
-    assert any("leave the bits of class A, of 2 classes" in note for note in tuning.notes)
+    assert any("leave the bits of class A, of 2 classes on the CPU" in note for note in tuning.notes)
 
 
+@pytest.mark.slow
 def test_the_winner_is_of_the_largest_class(lab: kernellab.Lab) -> None:
     x = torch.randn(64, 100, generator=torch.Generator().manual_seed(3))
     configs = [CONFIGS[0], *CONFIGS[4:]]  # one config of 16, two of 64
@@ -84,6 +88,7 @@ def test_the_winner_is_of_the_largest_class(lab: kernellab.Lab) -> None:
     assert any("2 of 3 configs leave the bits of class B" in note for note in tuning.notes)
 
 
+@pytest.mark.slow
 def test_without_it_there_are_no_classes(lab: kernellab.Lab) -> None:
     tuning = lab.tune(sum_of_blocks, (64,), torch.randn(64, 100), torch.zeros(64), 100, configs=CONFIGS)
     assert tuning.frame["bits"].isna().all()

@@ -261,3 +261,31 @@ def test_the_second_device_alone_measures_copies_of_the_arguments(lab: kernellab
     tuning = lab.tune(sum_into, grid, x, out, N, configs=BLOCKS, devices=[1], fresh=True)
     assert set(tuning.frame.attrs["device_index"].values()) == {1}
     assert out.item() == N + 0.5
+
+
+@triton.jit
+def sum_of_row(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    total = 0.0
+    for start in range(0, n, BLOCK):
+        columns = start + tl.arange(0, BLOCK)
+        total += tl.sum(tl.load(x_ptr + row * n + columns, mask=columns < n, other=0.0), 0)
+    tl.store(out_ptr + row, total)
+
+
+def test_configs_with_equal_bits_on_the_gpu_share_a_class_and_the_winner_is_of_the_largest(lab: kernellab.Lab) -> None:
+    x, out = torch.randn(256, 5000, device="cuda"), torch.zeros(256, device="cuda")
+    before = out.clone()
+    configs = [triton.Config({"BLOCK": block}, num_warps=4, num_stages=s) for block in (128, 1024) for s in (1, 2)]
+    tuning = lab.tune(sum_of_row, (256,), x, out, 5000, configs=configs, bitwise=True, fresh=True)
+    results: dict[bytes, set[str | None]] = {}
+    for row, config in zip(tuning.rows, tuning.configs, strict=True):
+        left = before.clone()
+        sum_of_row[(256,)](x, left, 5000, **config.all_kwargs())
+        results.setdefault(left.cpu().numpy().tobytes(), set()).add(row.bits)
+    assert all(len(classes) == 1 and None not in classes for classes in results.values())
+    assert len({next(iter(classes)) for classes in results.values()}) == len(results)
+    counts = [row.bits for row in tuning.rows]
+    assert tuning.winner is not None
+    assert counts.count(tuning.rows[tuning.winner].bits) == max(map(counts.count, counts))
+    assert any("on the GPU" in note for note in tuning.notes)
