@@ -1,5 +1,15 @@
 """All honest candidates: names, specifications and texts."""
 
-from tests.judge.honest import elementwise, products, reductions
+from tests.judge.honest import activations, elementwise, formats, norms, orders, products, scans, softmaxes, sums
 
-CANDIDATES: tuple[tuple[str, str, str], ...] = (*elementwise.CANDIDATES, *reductions.CANDIDATES, *products.CANDIDATES)
+CANDIDATES: tuple[tuple[str, str, str], ...] = (
+    *activations.CANDIDATES,
+    *elementwise.CANDIDATES,
+    *formats.CANDIDATES,
+    *norms.CANDIDATES,
+    *orders.CANDIDATES,
+    *products.CANDIDATES,
+    *scans.CANDIDATES,
+    *softmaxes.CANDIDATES,
+    *sums.CANDIDATES,
+)

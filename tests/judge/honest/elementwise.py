@@ -1,6 +1,6 @@
-"""Honest candidates that compute each element by itself."""
+"""Honest candidates that compute each element by itself: additions, scalings, masks."""
 
-HEAD = "import torch\nimport triton\nimport triton.language as tl\n"
+from tests.judge.honest.head import HEAD
 
 ADD_TUTORIAL = """
 import torch
@@ -190,156 +190,6 @@ def solve(x, factor):
 """
 )
 
-GELU_ERF = (
-    HEAD
-    + """
-from triton.language.extra import libdevice
-
-
-@triton.jit
-def gelu(x, out, n, BLOCK: tl.constexpr):
-    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    value = tl.load(x + i, mask=i < n, other=0.0).to(tl.float32)
-    result = 0.5 * value * (1.0 + libdevice.erf(value * 0.7071067811865476))
-    tl.store(out + i, result.to(out.dtype.element_ty), mask=i < n)
-
-
-def solve(x):
-    out = torch.empty_like(x)
-    gelu[(triton.cdiv(x.numel(), 256),)](x.view(-1), out.view(-1), x.numel(), BLOCK=256)
-    return out
-"""
-)
-
-GELU_ERF_MATH = (
-    HEAD
-    + """
-@triton.jit
-def _half_erf(value):
-    return 0.5 * (1.0 + tl.math.erf(value * 0.70710678))
-
-
-@triton.jit
-def gelu(x, out, rows, columns, stride, BLOCK: tl.constexpr):
-    row = tl.program_id(0).to(tl.int64)
-    i = tl.arange(0, BLOCK)
-    value = tl.load(x + row * stride + i, mask=i < columns)
-    tl.store(out + row * stride + i, value * _half_erf(value), mask=i < columns)
-
-
-def solve(x):
-    rows, columns = x.shape
-    out = torch.empty_like(x, memory_format=torch.contiguous_format)
-    gelu[(rows,)](x, out, rows, columns, x.stride(0), BLOCK=triton.next_power_of_2(columns))
-    return out
-"""
-)
-
-GELU_TANH = (
-    HEAD
-    + """
-import math
-
-SQRT_2_OVER_PI = tl.constexpr(math.sqrt(2 / math.pi))
-
-
-@triton.jit
-def tanh(x):
-    return 2 * tl.sigmoid(2 * x) - 1
-
-
-@triton.jit
-def gelu(x, out, n, BLOCK: tl.constexpr):
-    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    v = tl.load(x + i, mask=i < n).to(tl.float32)
-    inner = SQRT_2_OVER_PI * (v + 0.044715 * v * v * v)
-    tl.store(out + i, (0.5 * v * (1 + tanh(inner))).to(x.dtype.element_ty), mask=i < n)
-
-
-def solve(x):
-    out = torch.empty_like(x)
-    block = 512 if x.dtype == torch.float32 else 1024
-    gelu[(triton.cdiv(x.numel(), block),)](x, out, x.numel(), BLOCK=block)
-    return out
-"""
-)
-
-GELU_TANH_LIBDEVICE = (
-    HEAD
-    + """
-from triton.language.extra import libdevice
-
-
-@triton.jit
-def gelu(x, out, n, BLOCK: tl.constexpr):
-    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    v = tl.load(x + i, mask=i < n).to(tl.float32)
-    tl.store(out + i, 0.5 * v * (1.0 + libdevice.tanh(0.7978845608028654 * v * (1.0 + 0.044715 * v * v))), mask=i < n)
-
-
-def solve(x):
-    out = torch.empty_like(x)
-    gelu[(triton.cdiv(x.numel(), 128),)](x, out, x.numel(), BLOCK=128)
-    return out
-"""
-)
-
-SWIGLU = (
-    HEAD
-    + """
-@triton.jit
-def silu(x):
-    return x * tl.sigmoid(x)
-
-
-@triton.jit
-def swiglu(x, out, stride_x, stride_out, n, BLOCK: tl.constexpr):
-    row = tl.program_id(0).to(tl.int64)
-    x += row * stride_x
-    out += row * stride_out
-    i = tl.arange(0, BLOCK)
-    mask = i < n
-    gate = tl.load(x + i, mask=mask, other=0).to(tl.float32)
-    up = tl.load(x + n + i, mask=mask, other=0)
-    tl.store(out + i, silu(gate).cast(up.dtype) * up, mask=mask)
-
-
-def solve(x):
-    n = x.shape[-1] // 2
-    flat = x.view(-1, 2 * n)
-    out = torch.empty((*x.shape[:-1], n), dtype=x.dtype, device=x.device)
-    swiglu[(flat.shape[0],)](flat, out, flat.stride(-2), out.stride(-2), n=n, BLOCK=triton.next_power_of_2(n))
-    return out
-"""
-)
-
-ROPE = (
-    HEAD
-    + """
-@triton.jit
-def rope(x, cos, sin, out, length, heads, HALF: tl.constexpr, BLOCK: tl.constexpr):
-    pid = tl.program_id(0)
-    position = (pid // heads) % length
-    i = tl.arange(0, BLOCK)
-    mask = i < HALF
-    c = tl.load(cos + position * HALF + i, mask=mask)
-    s = tl.load(sin + position * HALF + i, mask=mask)
-    base = pid * 2 * HALF
-    first = tl.load(x + base + i, mask=mask)
-    second = tl.load(x + base + HALF + i, mask=mask)
-    tl.store(out + base + i, first * c - second * s, mask=mask)
-    tl.store(out + base + HALF + i, second * c + first * s, mask=mask)
-
-
-def solve(x, cos, sin):
-    batch, length, heads, dim = x.shape
-    out = torch.empty_like(x)
-    half = dim // 2
-    rope[(batch * length * heads,)](x, cos, sin, out, length, heads, HALF=half, BLOCK=triton.next_power_of_2(half))
-    return out
-"""
-)
-
 DROPOUT_MASK = (
     HEAD
     + """
@@ -407,32 +257,6 @@ def solve(x, low, high):
 """
 )
 
-ACTIVATION = (
-    HEAD
-    + """
-@triton.jit
-def activate(x, out, n, slope, KIND: tl.constexpr, INVERTED: tl.constexpr, BLOCK: tl.constexpr):
-    tl.static_assert(KIND == "relu" or KIND == "leaky")
-    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    v = tl.load(x + i, mask=i < n)
-    if INVERTED:
-        v = -v
-    if KIND == "relu":
-        v = tl.maximum(v, 0.0)
-    else:
-        v = tl.where(v > 0, v, v * slope)
-    tl.store(out + i, v, mask=i < n)
-
-
-def solve(x, kind, inverted, slope=0.01):
-    if kind not in ("relu", "leaky"):
-        raise ValueError(f"unknown activation {kind!r}")
-    out = torch.empty_like(x)
-    activate[(triton.cdiv(len(x), 64),)](x, out, len(x), slope, KIND=kind, INVERTED=inverted, BLOCK=64)
-    return out
-"""
-)
-
 IS_CLOSE = (
     HEAD
     + """
@@ -453,107 +277,104 @@ def solve(x, y):
 """
 )
 
-QUANTIZE_ROWS = (
+STRIDED_ADD = (
     HEAD
     + """
 @triton.jit
-def quantize(x, q, scales, n, BLOCK: tl.constexpr):
-    row = tl.program_id(0)
-    i = tl.arange(0, BLOCK)
-    v = tl.load(x + row * n + i, mask=i < n, other=0.0)
-    amax = tl.maximum(tl.max(tl.abs(v), axis=0), 7.888609052210118e-31)
-    scale = tl.exp2(tl.ceil(tl.log2(amax / 127)))
-    rounded = tl.floor(v / scale + 0.5)
-    tl.store(q + row * n + i, tl.clamp(rounded, -127.0, 127.0).to(tl.int8), mask=i < n)
-    tl.store(scales + row, scale)
+def fma(x, y, b, out, m, n, sxm, sxn, sym, syn, sbm, sbn, M: tl.constexpr, N: tl.constexpr):
+    i = tl.program_id(0) * M + tl.arange(0, M)[:, None]
+    j = tl.program_id(1) * N + tl.arange(0, N)[None, :]
+    mask = (i < m) & (j < n)
+    product = tl.load(y + i * sym + j * syn, mask=mask) * tl.load(b + i * sbm + j * sbn, mask=mask)
+    tl.store(out + i * n + j, tl.load(x + i * sxm + j * sxn, mask=mask) + product, mask=mask)
+
+
+def solve(x, y, bias):
+    m, n = x.shape
+    out = torch.empty((m, n), dtype=x.dtype, device=x.device)
+    grid = (triton.cdiv(m, 16), triton.cdiv(n, 16))
+    fma[grid](x, y, bias, out, m, n, *x.stride(), *y.stride(), *bias.stride(), M=16, N=16)
+    return out
+"""
+)
+
+SQUARE = (
+    HEAD
+    + """
+@triton.jit
+def square(x, out, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    v = tl.load(x + i, mask=i < n)
+    tl.store(out + i, v * v + 1, mask=i < n)
 
 
 def solve(x):
-    m, n = x.shape
-    q = torch.empty(m, n, dtype=torch.int8, device=x.device)
-    scales = torch.empty(m, dtype=torch.float32, device=x.device)
-    quantize[(m,)](x, q, scales, n, BLOCK=triton.next_power_of_2(n))
-    return q, scales
+    out = torch.empty_like(x)
+    if x.numel():
+        square[(triton.cdiv(x.numel(), 32),)](x, out, x.numel(), BLOCK=32)
+    return out
 """
 )
 
-BITS = (
+POLYNOMIAL = (
+    HEAD
+    + """
+@triton.jit(noinline=True)
+def step(total, x, coefficient):
+    return total * x + coefficient
+
+
+@triton.jit
+def polynomial(x, out, coefficients, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    v = tl.load(x + i, mask=i < n)
+    total = step(v * 0, v, coefficients[0])
+    total = step(total, v, coefficients[1])
+    total = step(total, v, coefficients[2])
+    tl.store(out + i, total, mask=i < n)
+
+
+def solve(x, a, b, c):
+    out = torch.empty_like(x)
+    polynomial[(triton.cdiv(x.numel(), 256),)](x, out, (a, b, c), x.numel(), BLOCK=256)
+    return out
+"""
+)
+
+ADAM = (
     HEAD
     + """
 @triton.jit
-def mix(a, b, c, x, y, z, n, BLOCK: tl.constexpr):
+def adam(p, g, m, v, lr, c1, c2, n, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = i < n
-    va, vb, vc = tl.load(a + i, mask=mask), tl.load(b + i, mask=mask), tl.load(c + i, mask=mask)
-    tl.store(x + i, (va ^ vb.to(tl.int32)) & 0x7FFF, mask=mask)
-    tl.store(y + i, vb // 3 + vb % 5, mask=mask)
-    tl.store(z + i, vc * 3 - (vc >> 7), mask=mask)
+    grad = tl.load(g + i, mask=mask)
+    first = 0.9 * tl.load(m + i, mask=mask) + 0.1 * grad
+    second = 0.99 * tl.load(v + i, mask=mask) + 0.01 * grad * grad
+    new = tl.load(p + i, mask=mask) - lr * (first / c1) / (tl.sqrt(second / c2) + 1e-8)
+    tl.store(p + i, new, mask=mask)
+    tl.store(m + i, first, mask=mask)
+    tl.store(v + i, second, mask=mask)
 
 
-def solve(a, b, c):
-    results = [torch.empty_like(t) for t in (a, b, c)]
-    mix[(triton.cdiv(a.numel(), 128),)](a, b, c, *results, a.numel(), BLOCK=128)
-    return results
+def solve(p, g, m, v, lr, step):
+    adam[(triton.cdiv(p.numel(), 128),)](p, g, m, v, lr, 1 - 0.9**step, 1 - 0.99**step, p.numel(), BLOCK=128)
 """
 )
 
-CAST = (
+LERP = (
     HEAD
     + """
-TYPES = {
-    "float16": (torch.float16, tl.float16),
-    "bfloat16": (torch.bfloat16, tl.bfloat16),
-    "float32": (torch.float32, tl.float32),
-    "float64": (torch.float64, tl.float64),
-}
-
-
 @triton.jit
-def cast(x, out, n, DTYPE: tl.constexpr, BLOCK: tl.constexpr):
+def lerp(a, b, w, out, n, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(out + i, tl.load(x + i, mask=i < n).to(DTYPE), mask=i < n)
+    x, y, t = tl.load(a + i, mask=i < n), tl.load(b + i, mask=i < n), tl.load(w + i, mask=i < n)
+    tl.store(out + i, x + t * (y - x), mask=i < n)
 
 
-def solve(x, dtype):
-    host, device = TYPES[dtype]
-    out = torch.empty_like(x, dtype=host)
-    cast[(triton.cdiv(x.numel(), 256),)](x, out, x.numel(), DTYPE=device, BLOCK=256)
-    return out
-"""
-)
-
-FP8_CAST = (
-    HEAD
-    + """
-@triton.jit
-def cast(x, out, scale, n, BLOCK: tl.constexpr):
-    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(out + i, (tl.load(x + i, mask=i < n) * scale).to(tl.float8e4nv), mask=i < n)
-
-
-def solve(x, scale):
-    out = torch.empty(x.shape, device=x.device, dtype=torch.float8_e4m3fn)
-    cast[(triton.cdiv(x.numel(), 256),)](x, out, scale, x.numel(), BLOCK=256)
-    return out
-"""
-)
-
-FP8_DEQUANT = (
-    HEAD
-    + """
-@triton.jit
-def dequantize(q, scales, out, n, stride, BLOCK: tl.constexpr):
-    row, block = tl.program_id(0), tl.program_id(1)
-    i = block * BLOCK + tl.arange(0, BLOCK)
-    scale = tl.load(scales + row)
-    value = tl.load(q + row * stride + i, mask=i < n, other=0.0).to(tl.float32)
-    tl.store(out + row * n + i, value * scale, mask=i < n)
-
-
-def solve(q, scales):
-    m, n = q.shape
-    out = torch.empty((m, n), dtype=torch.float32, device=q.device)
-    dequantize[(m, triton.cdiv(n, 32))](q, scales, out, n, q.stride(0), BLOCK=32)
+def solve(start, end, weight):
+    out = torch.empty_like(start)
+    lerp[(triton.cdiv(start.numel(), 128),)](start, end, weight, out, start.numel(), BLOCK=128)
     return out
 """
 )
@@ -566,20 +387,13 @@ CANDIDATES = (
     ("add_factory", "spec_add.py", ADD_FACTORY),
     ("scale_in_place", "spec_scale_in_place.py", SCALE_IN_PLACE),
     ("scale_restored", "spec_scale_in_place.py", SCALE_RESTORED),
-    ("gelu_erf", "spec_gelu.py", GELU_ERF),
-    ("gelu_erf_math", "spec_gelu.py", GELU_ERF_MATH),
-    ("gelu_tanh", "spec_gelu_tanh.py", GELU_TANH),
-    ("gelu_tanh_libdevice", "spec_gelu_tanh.py", GELU_TANH_LIBDEVICE),
-    ("swiglu", "spec_swiglu.py", SWIGLU),
-    ("rope", "spec_rope.py", ROPE),
     ("dropout_mask", "spec_dropout_mask.py", DROPOUT_MASK),
     ("dropout_seed", "spec_dropout_seed.py", DROPOUT_SEED),
     ("clamp", "spec_clamp.py", CLAMP),
-    ("activation", "spec_activation.py", ACTIVATION),
     ("is_close", "spec_is_close.py", IS_CLOSE),
-    ("quantize_rows", "spec_quantize_rows.py", QUANTIZE_ROWS),
-    ("bits", "spec_bits.py", BITS),
-    ("cast", "spec_cast.py", CAST),
-    ("fp8_cast", "spec_fp8_cast.py", FP8_CAST),
-    ("fp8_dequant", "spec_fp8_dequant.py", FP8_DEQUANT),
+    ("strided_add", "spec_strided_add.py", STRIDED_ADD),
+    ("square_any_shape", "spec_square_any_shape.py", SQUARE),
+    ("polynomial", "spec_polynomial.py", POLYNOMIAL),
+    ("adam", "spec_adam.py", ADAM),
+    ("lerp_double", "spec_lerp_double.py", LERP),
 )

@@ -1,108 +1,6 @@
-"""Honest candidates with products of matrices, indices, strides and host code of several kinds."""
+"""Honest candidates with products of matrices, attention and convolutions."""
 
-from tests.judge.honest.elementwise import HEAD
-
-STRIDED_ADD = (
-    HEAD
-    + """
-@triton.jit
-def fma(x, y, b, out, m, n, sxm, sxn, sym, syn, sbm, sbn, M: tl.constexpr, N: tl.constexpr):
-    i = tl.program_id(0) * M + tl.arange(0, M)[:, None]
-    j = tl.program_id(1) * N + tl.arange(0, N)[None, :]
-    mask = (i < m) & (j < n)
-    product = tl.load(y + i * sym + j * syn, mask=mask) * tl.load(b + i * sbm + j * sbn, mask=mask)
-    tl.store(out + i * n + j, tl.load(x + i * sxm + j * sxn, mask=mask) + product, mask=mask)
-
-
-def solve(x, y, bias):
-    m, n = x.shape
-    out = torch.empty((m, n), dtype=x.dtype, device=x.device)
-    grid = (triton.cdiv(m, 16), triton.cdiv(n, 16))
-    fma[grid](x, y, bias, out, m, n, *x.stride(), *y.stride(), *bias.stride(), M=16, N=16)
-    return out
-"""
-)
-
-SQUARE = (
-    HEAD
-    + """
-@triton.jit
-def square(x, out, n, BLOCK: tl.constexpr):
-    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    v = tl.load(x + i, mask=i < n)
-    tl.store(out + i, v * v + 1, mask=i < n)
-
-
-def solve(x):
-    out = torch.empty_like(x)
-    if x.numel():
-        square[(triton.cdiv(x.numel(), 32),)](x, out, x.numel(), BLOCK=32)
-    return out
-"""
-)
-
-POLYNOMIAL = (
-    HEAD
-    + """
-@triton.jit(noinline=True)
-def step(total, x, coefficient):
-    return total * x + coefficient
-
-
-@triton.jit
-def polynomial(x, out, coefficients, n, BLOCK: tl.constexpr):
-    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    v = tl.load(x + i, mask=i < n)
-    total = step(v * 0, v, coefficients[0])
-    total = step(total, v, coefficients[1])
-    total = step(total, v, coefficients[2])
-    tl.store(out + i, total, mask=i < n)
-
-
-def solve(x, a, b, c):
-    out = torch.empty_like(x)
-    polynomial[(triton.cdiv(x.numel(), 256),)](x, out, (a, b, c), x.numel(), BLOCK=256)
-    return out
-"""
-)
-
-ADAM = (
-    HEAD
-    + """
-@triton.jit
-def adam(p, g, m, v, lr, c1, c2, n, BLOCK: tl.constexpr):
-    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    mask = i < n
-    grad = tl.load(g + i, mask=mask)
-    first = 0.9 * tl.load(m + i, mask=mask) + 0.1 * grad
-    second = 0.99 * tl.load(v + i, mask=mask) + 0.01 * grad * grad
-    new = tl.load(p + i, mask=mask) - lr * (first / c1) / (tl.sqrt(second / c2) + 1e-8)
-    tl.store(p + i, new, mask=mask)
-    tl.store(m + i, first, mask=mask)
-    tl.store(v + i, second, mask=mask)
-
-
-def solve(p, g, m, v, lr, step):
-    adam[(triton.cdiv(p.numel(), 128),)](p, g, m, v, lr, 1 - 0.9**step, 1 - 0.99**step, p.numel(), BLOCK=128)
-"""
-)
-
-LERP = (
-    HEAD
-    + """
-@triton.jit
-def lerp(a, b, w, out, n, BLOCK: tl.constexpr):
-    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    x, y, t = tl.load(a + i, mask=i < n), tl.load(b + i, mask=i < n), tl.load(w + i, mask=i < n)
-    tl.store(out + i, x + t * (y - x), mask=i < n)
-
-
-def solve(start, end, weight):
-    out = torch.empty_like(start)
-    lerp[(triton.cdiv(start.numel(), 128),)](start, end, weight, out, start.numel(), BLOCK=128)
-    return out
-"""
-)
+from tests.judge.honest.head import HEAD
 
 MATMUL_TUTORIAL = (
     HEAD
@@ -254,100 +152,6 @@ def solve(q, k, v, scale, causal):
 """
 )
 
-EMBEDDING = (
-    HEAD
-    + """
-@triton.jit
-def embed(table, index, out, dim, BLOCK: tl.constexpr):
-    pid = tl.program_id(0)
-    row = tl.load(index + pid)
-    d = tl.arange(0, BLOCK)
-    tl.store(out + pid * dim + d, tl.load(table + row * dim + d, mask=d < dim), mask=d < dim)
-
-
-def solve(table, index):
-    out = table.new_empty((index.numel(), table.shape[1]))
-    embed[(index.numel(),)](table, index, out, table.shape[1], BLOCK=triton.next_power_of_2(table.shape[1]))
-    return out
-"""
-)
-
-SCATTER_ADD = (
-    HEAD
-    + """
-@triton.jit
-def scatter(x, index, out, n, BLOCK: tl.constexpr):
-    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.atomic_add(out + tl.load(index + i, mask=i < n, other=0), tl.load(x + i, mask=i < n), mask=i < n)
-
-
-def solve(x, index, bins):
-    out = torch.zeros(bins, dtype=x.dtype, device=x.device)
-    scatter[(triton.cdiv(x.numel(), 64),)](x, index, out, x.numel(), BLOCK=64)
-    return out
-"""
-)
-
-SEGMENT_SUM = (
-    HEAD
-    + """
-@triton.jit
-def segment_sum(x, starts, out, BLOCK: tl.constexpr):
-    segment = tl.program_id(0)
-    begin, end = tl.load(starts + segment), tl.load(starts + segment + 1)
-    total = tl.zeros((BLOCK,), tl.float32)
-    for start in range(begin, end, BLOCK):
-        i = start + tl.arange(0, BLOCK)
-        total += tl.load(x + i, mask=i < end, other=0.0)
-    tl.store(out + segment, tl.sum(total, 0))
-
-
-def solve(x, starts):
-    out = torch.empty(starts.shape[0] - 1, device=x.device)
-    segment_sum[(out.shape[0],)](x, starts, out, BLOCK=16)
-    return out
-"""
-)
-
-HISTOGRAM = (
-    HEAD
-    + """
-@triton.jit
-def count(x, out, n, BLOCK: tl.constexpr):
-    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    counts = tl.histogram(tl.load(x + i, mask=i < n, other=0), 16, mask=i < n)
-    tl.atomic_add(out + tl.arange(0, 16), counts)
-
-
-def solve(x):
-    out = torch.zeros(16, dtype=torch.int32, device=x.device)
-    count[(triton.cdiv(x.numel(), 128),)](x, out, x.numel(), BLOCK=128)
-    return out
-"""
-)
-
-TRANSPOSE = (
-    HEAD
-    + """
-from triton.tools.tensor_descriptor import TensorDescriptor
-
-
-@triton.jit
-def transpose(x, out, m, n, BLOCK: tl.constexpr):
-    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    j = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    tile = tl.load(x + i[:, None] * n + j[None, :], mask=(i[:, None] < m) & (j[None, :] < n))
-    tl.store(out + j[:, None] * m + i[None, :], tl.trans(tile), mask=(j[:, None] < n) & (i[None, :] < m))
-
-
-def solve(x):
-    m, n = x.shape
-    out = torch.empty((n, m), dtype=x.dtype, device=x.device)
-    transpose[(triton.cdiv(m, 16), triton.cdiv(n, 16))](x, out, m, n, BLOCK=16)
-    return out
-"""
-)
-
 CONV1D = (
     HEAD
     + """
@@ -368,40 +172,12 @@ def solve(x, weight):
 """
 )
 
-SCALED_CUMSUM = (
-    HEAD
-    + """
-@triton.jit
-def scale_all(x, out, scale, n, BLOCK: tl.constexpr):
-    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(out + i, tl.load(x + i, mask=i < n) * scale, mask=i < n)
-
-
-def solve(x, scale):
-    sums = torch.cumsum(x.contiguous(), dim=1)
-    out = torch.empty_like(sums)
-    scale_all[(triton.cdiv(sums.numel(), 128),)](sums, out, scale, sums.numel(), BLOCK=128)
-    return out
-"""
-)
-
 CANDIDATES = (
-    ("strided_add", "spec_strided_add.py", STRIDED_ADD),
-    ("square_any_shape", "spec_square_any_shape.py", SQUARE),
-    ("polynomial", "spec_polynomial.py", POLYNOMIAL),
-    ("adam", "spec_adam.py", ADAM),
-    ("lerp_double", "spec_lerp_double.py", LERP),
     ("matmul_tutorial", "spec_matmul.py", MATMUL_TUTORIAL),
     ("matmul_ieee", "spec_matmul_float.py", _matmul("ieee", 1)),
     ("matmul_tf32", "spec_matmul_float.py", _matmul("tf32", 1)),
     ("matmul_split_k", "spec_matmul_float.py", _matmul("ieee", 2)),
     ("matmul_int8", "spec_matmul_int8.py", MATMUL_INT8),
     ("attention", "spec_attention.py", ATTENTION),
-    ("embedding", "spec_embedding.py", EMBEDDING),
-    ("scatter_add", "spec_scatter_add.py", SCATTER_ADD),
-    ("segment_sum", "spec_segment_sum.py", SEGMENT_SUM),
-    ("histogram", "spec_histogram.py", HISTOGRAM),
-    ("transpose", "spec_transpose.py", TRANSPOSE),
     ("conv1d", "spec_conv1d.py", CONV1D),
-    ("scaled_cumsum", "spec_scaled_cumsum.py", SCALED_CUMSUM),
 )
