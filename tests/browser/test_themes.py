@@ -46,6 +46,16 @@ def test_a_plot_that_stands_alone_follows_the_theme_too(chromium: Any) -> None:
     assert _background(chromium, "dark", LIGHT, alone) > 0.9
 
 
+@pytest.mark.parametrize("system", ["light", "dark"])
+@pytest.mark.parametrize(("theme", "is_dark"), [(LIGHT, False), (DARK, True), ('class="vscode-dark"', True)])
+def test_a_figure_of_plot_follows_the_theme_of_the_notebook(
+    chromium: Any, system: str, theme: str, is_dark: bool
+) -> None:
+    html = sweep_figure(sweep().frame, dark=False)._repr_html_()
+    lightness = _background(chromium, system, theme, html)
+    assert lightness < 0.15 if is_dark else lightness > 0.9
+
+
 @cache
 def _drawn() -> str:
     return benchmark_card(sweep()).html()
@@ -57,7 +67,7 @@ def _background(chromium: Any, system: str, body: str, html: str = "") -> float:
     try:
         page.emulate_media(color_scheme=system)
         page.set_content(f"<body {body}>{html or _drawn()}</body>")
-        image = imread(io.BytesIO(page.locator("picture img").first.screenshot()))
+        image = imread(io.BytesIO(page.locator("img").first.screenshot()))
     finally:
         page.close()
     return float(image[3, 3, :3].mean())

@@ -86,6 +86,8 @@ def test_the_card_and_its_chart_say_that_times_are_predicted(tuning: kernellab.T
     text = tuning._repr_mimebundle_()["text/plain"]
     assert "3 configs compiled in " in text
     assert ", predicted for H100 (no GPU); best is BLOCK=" in " ".join(text.split())
+    assert " ms (" in text, "the unit of the table"
+    assert " us" not in text
     assert tuning.plot().axes[0].get_title(loc="left").startswith("scale: predicted for H100")
 
 

@@ -59,6 +59,14 @@ def test_a_figure_shows_in_a_notebook_that_never_imported_pyplot() -> None:
     assert RUN.plot()._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
 
 
+def test_a_figure_on_white_shows_in_the_colours_of_a_dark_notebook_and_one_on_black_as_it_is() -> None:
+    html = RUN.plot()._repr_html_()  # type: ignore[attr-defined]
+    assert 'class="kl-light"' in html
+    assert "[data-jp-theme-light=false]" in html
+    assert "data:image/png;base64," in html
+    assert RUN.plot(dark=True)._repr_html_() is None  # type: ignore[attr-defined]
+
+
 def test_a_run_shows_changed_elements_and_findings() -> None:
     words = words_of(RUN.plot())
     for part in ("add_kernel: elements changed", "1,024", "none", "two programs write it"):

@@ -31,7 +31,7 @@ from kernellab.views.blocks import (
     notes,
     table_of,
 )
-from kernellab.views.elements import interval, number, predicted_words, rough_interval, rough_number
+from kernellab.views.elements import interval, number, rough_interval, rough_number
 from kernellab.views.figures.canvas import figure_block
 from kernellab.views.figures.dispatch import cover_figure, plane_figure, regret_figure
 from kernellab.views.figures.sweep import roofline_figure
@@ -142,7 +142,7 @@ def summary(tuning: Tuning) -> str:
 def _predicted_summary(tuning: Tuning, row: Row, compiled: str) -> str:
     """Summarise a tuning without a GPU: the best config by prediction, its time, how many may be as fast."""
     device = tuning.provenance.get("predicted_for") or tuning.provenance.get("target")
-    time = predicted_words(row.predicted_ms or 0.0, row.predicted_low_ms or 0.0, row.predicted_high_ms or 0.0)
+    time = f"{rough_number(row.predicted_ms)} ms ({rough_interval(row.predicted_low_ms, row.predicted_high_ms)})"
     ties = f"; {overlap_words(len(tuning.ties))}" if tuning.ties else ""
     checked = "best that agrees with the reference" if row.checked else "best"
     best = f"{checked} is {row.config.text} at {time}"

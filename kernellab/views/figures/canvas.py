@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kernellab.views.blocks import Drawing
-from kernellab.views.elements import minify
 from kernellab.views.palette import DARK, LIGHT, Theme
 from kernellab.workers.forks_and_interrupts import import_uninterrupted
 
@@ -20,19 +19,13 @@ if TYPE_CHECKING:
     from matplotlib.gridspec import SubplotSpec
 
 # The browser takes the version that the system prefers. Where the theme of JupyterLab, VS Code or marimo is the other
-# one, colours are turned round; hues stay.
-_THEMES = minify("""
-@media (prefers-color-scheme: light) {
-  :is([data-jp-theme-light=false], .vscode-dark, .dark-theme) .kl-plot img {
-    filter: invert(.92) hue-rotate(180deg);
-  }
-}
-@media (prefers-color-scheme: dark) {
-  :is([data-jp-theme-light=true], .vscode-light, .light-theme) .kl-plot img {
-    filter: invert(1) hue-rotate(180deg) brightness(1.09);
-  }
-}
-""")
+# one, colours are turned round; hues stay. A figure that stands alone has a light version only.
+_TO_DARK = "invert(.92) hue-rotate(180deg)"
+_DARKENED = f":is([data-jp-theme-light=false],.vscode-dark,.dark-theme) .kl-plot img{{filter:{_TO_DARK}}}"
+_TO_LIGHT = "invert(1) hue-rotate(180deg) brightness(1.09)"
+_LIGHTENED = f":is([data-jp-theme-light=true],.vscode-light,.light-theme) .kl-plot img{{filter:{_TO_LIGHT}}}"
+_THEMES = f"@media (prefers-color-scheme:light){{{_DARKENED}}}@media (prefers-color-scheme:dark){{{_LIGHTENED}}}"
+_ALONE = _DARKENED.replace("kl-plot", "kl-light")
 _SENTENCE = 100  # characters of a line of `sentences_figure`
 LINE_CHARACTERS = 118  # of a line of text below the axes
 LINE_INCHES = 0.17
@@ -185,6 +178,14 @@ def picture(draw: Callable[[bool], Figure | None], alt: str) -> str:
     source = f'<source srcset="{dark}" media="(prefers-color-scheme: dark)">'
     image = f'<img src="{light}" style="max-width:100%" alt="{alt}">'
     return f'<div class="kl-plot"><style>{_THEMES}</style><picture>{source}{image}</picture></div>'
+
+
+def picture_of_light_figure(figure: Figure) -> str | None:
+    """Return a figure on white as an image that turns dark with the notebook's theme; None for one on black."""
+    if sum(figure.get_facecolor()[:3]) < 1.5:
+        return None
+    image = f'<img src="{_data_uri(figure)}" style="max-width:100%" alt="figure">'
+    return f'<div class="kl-light"><style>{_ALONE}</style>{image}</div>'
 
 
 def _data_uri(figure: Figure | None) -> str:
