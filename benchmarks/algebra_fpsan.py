@@ -25,13 +25,20 @@ from kernellab.interpreter.algebra import FORMATS
 RESULT = Path(__file__).parent / "results" / "algebra_fpsan.txt"
 
 
-def patterns(case: Case, seed: int) -> np.ndarray[Any, Any]:
+def operands_of(case: Case) -> list[np.ndarray[Any, Any]]:
+    """The bit patterns of the three operands of a case."""
+    return [patterns(case, dtype, seed) for seed, dtype in enumerate(case.dtypes)]
+
+
+def patterns(case: Case, dtype: str, seed: int) -> np.ndarray[Any, Any]:
     """Random bit patterns of a type, with zeros and ones among them and no infinities; small numbers for a cast."""
-    format, (_, integer) = FORMATS[case.dtype], DTYPES[case.dtype]
-    random = np.random.default_rng(seed)
+    random, integer = np.random.default_rng(seed), DTYPES[dtype][1]
     if case.operation == "to_int32":
         return (1000 * random.standard_normal(case.elements)).astype(np.float32).view(integer)
     raw = random.integers(0, 1 << 64, case.elements, np.uint64).astype(integer)
+    if dtype == "u8":  # codes of E2M1, and of scales but for 255, which is NaN
+        return raw % 255
+    format = FORMATS[dtype]
     sign = 1 << (format.bits - 1)
     raw[:4] = [0, sign, format.one_bits, format.one_bits | sign]
     random.shuffle(raw)
@@ -42,7 +49,7 @@ def patterns(case: Case, seed: int) -> np.ndarray[Any, Any]:
 
 def by_triton(case: Case, operands: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
     """The bit patterns that the sanitized kernel stores."""
-    signature = dict.fromkeys(("x", "y", "z"), f"*{case.dtype}") | {"out": f"*{case.out}"}
+    signature = {name: f"*{dtype}" for name, dtype in zip("xyz", case.dtypes, strict=True)} | {"out": f"*{case.out}"}
     signature |= dict.fromkeys(case.meta, "constexpr")
     out = np.zeros(case.elements, DTYPES[case.out][1])
     evaluate(sanitized_graph(case.kernel, signature, case.meta), [*(operand.copy() for operand in operands), out])
@@ -51,9 +58,9 @@ def by_triton(case: Case, operands: Sequence[np.ndarray[Any, Any]]) -> np.ndarra
 
 def by_algebra(lab: kernellab.Lab, case: Case, operands: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
     """The bit patterns that the kernel stores in the algebra."""
-    dtype, out_dtype = (getattr(torch, DTYPES[name][0]) for name in (case.dtype, case.out))
-    signed = (operand.view(f"i{operand.itemsize}") for operand in operands)
-    tensors = [torch.from_numpy(operand.copy()).view(dtype) for operand in signed]
+    *dtypes, out_dtype = (getattr(torch, DTYPES[name][0]) for name in (*case.dtypes, case.out))
+    signed = (torch.from_numpy(operand.view(f"i{operand.itemsize}").copy()) for operand in operands)
+    tensors = [operand.view(dtype) for operand, dtype in zip(signed, dtypes, strict=True)]
     out = torch.zeros(case.elements, dtype=out_dtype)
     lab.run(case.kernel, (1,), *tensors, out, algebra=True, **case.meta)
     integer = DTYPES[case.out][1]
@@ -63,7 +70,7 @@ def by_algebra(lab: kernellab.Lab, case: Case, operands: Sequence[np.ndarray[Any
 
 def differences(lab: kernellab.Lab, case: Case) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """The elements whose bits differ."""
-    operands = [patterns(case, seed) for seed in range(3)]
+    operands = operands_of(case)
     marks: np.ndarray[Any, Any] = by_triton(case, operands) != by_algebra(lab, case, operands)
     return marks
 

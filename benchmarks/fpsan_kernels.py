@@ -37,6 +37,7 @@ DEPARTURES = {
     "sqrt_rn": _ROUNDING,
     "masked_exp": "minus infinity lies outside the payloads, and its exponential is 0",
     "atomic_add": "a sum of payloads; the sanitizer leaves the addition of floats",
+    **dict.fromkeys(("atomic_max", "atomic_min"), "of payloads; the sanitizer compares bit patterns"),
 }
 """Operations that the algebra defines in another way than the sanitizer, with the reason or the difference."""
 
@@ -200,28 +201,60 @@ def product(x, y, z, out, OPERATION: tl.constexpr, SIDE: tl.constexpr):
     tl.store(out + places, tl.dot(left, right, accumulator, out_dtype=out.dtype.element_ty))
 
 
+@triton.jit
+def scaled_product(x, y, z, out, LEFT: tl.constexpr, RIGHT: tl.constexpr, SIDE: tl.constexpr):
+    left_k: tl.constexpr = SIDE if LEFT == "e2m1" else 2 * SIDE
+    right_k: tl.constexpr = SIDE if RIGHT == "e2m1" else 2 * SIDE
+    rows, groups = tl.arange(0, SIDE), tl.arange(0, 2)
+    left = tl.load(x + rows[:, None] * left_k + tl.arange(0, left_k)[None, :])
+    right = tl.load(y + tl.arange(0, right_k)[:, None] * SIDE + rows[None, :])
+    scales = tl.load(z + rows[:, None] * 2 + groups[None, :])
+    other_scales = tl.load(z + 2 * SIDE + rows[:, None] * 2 + groups[None, :])
+    result = tl.dot_scaled(left, scales, LEFT, right, other_scales, RIGHT)
+    tl.store(out + rows[:, None] * SIDE + rows[None, :], result)
+
+
 @dataclass(frozen=True)
 class Case:
-    """A kernel, what it computes, and the types of its operands and its output as Triton names them."""
+    """A kernel, what it computes, and the types of its operands and its output as Triton names them.
+
+    ``formats`` are those of the two operands of ``tl.dot_scaled``.
+    """
 
     kernel: Any
     operation: str
     dtype: str
     out: str
+    formats: tuple[str, str] | None = None
 
     @property
     def name(self) -> str:
+        if self.formats is not None:
+            return f"{self.operation} {' * '.join(self.formats)}"
         return f"{self.operation} {self.dtype}" + (f" -> {self.out}" if self.out != self.dtype else "")
 
     @property
+    def dtypes(self) -> tuple[str, str, str]:
+        """The types of the three operands."""
+        if self.formats is None:
+            return (self.dtype,) * 3
+        left, right = (SCALED_DTYPES.get(name, name) for name in self.formats)
+        return left, right, "u8"
+
+    @property
     def elements(self) -> int:
-        return SIDE * SIDE if self.kernel is product else LANES
+        """The elements of each operand, some of which a kernel leaves out."""
+        return 2 * SIDE * SIDE if self.kernel in (product, scaled_product) else LANES
 
     @property
     def meta(self) -> dict[str, Any]:
+        if self.formats is not None:
+            return {"LEFT": self.formats[0], "RIGHT": self.formats[1], "SIDE": SIDE}
         return {"OPERATION": self.operation, **({"SIDE": SIDE} if self.kernel is product else {"LANES": LANES})}
 
 
+SCALED_DTYPES = {"e2m1": "u8", "e4m3": "fp8e4nv", "e5m2": "fp8e5"}
+SCALED = (("e4m3", "e5m2"), ("e2m1", "e4m3"), ("bf16", "e2m1"), ("e5m2", "fp16"), ("fp16", "e2m1"), ("e2m1", "e2m1"))
 FLOATS = ("fp64", "fp32", "fp16", "bf16", "fp8e5", "fp8e4nv")
 CASES = (
     *(Case(arithmetic, name, dtype, dtype) for name in ARITHMETIC for dtype in FLOATS[:4]),
@@ -235,6 +268,7 @@ CASES = (
     *(Case(product, "dot", dtype, "fp32") for dtype in FLOATS[1:]),
     Case(product, "dot", "fp64", "fp64"),
     Case(product, "dot", "fp16", "fp16"),
+    *(Case(scaled_product, "dot_scaled", "", "fp32", formats) for formats in SCALED),
 )
 """The operations that are compared bit by bit, those of `DEPARTURES` among them."""
 
@@ -245,5 +279,6 @@ DTYPES: dict[str, tuple[str, Any]] = {
     "bf16": ("bfloat16", np.uint16),
     "fp8e5": ("float8_e5m2", np.uint8),
     "fp8e4nv": ("float8_e4m3fn", np.uint8),
+    "u8": ("uint8", np.uint8),
 }
 """The names of torch for Triton's types, and the unsigned integers of their widths."""

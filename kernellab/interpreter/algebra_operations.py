@@ -20,6 +20,7 @@ from kernellab.interpreter.access import CheckedBuilder
 from kernellab.interpreter.algebra import FloatFormat, Payload
 from kernellab.interpreter.faults import UnsupportedOperation
 from kernellab.interpreter.functions import external_function
+from kernellab.interpreter.scaled_operands import scaled_payload
 from kernellab.interpreter.values import (
     ARITHMETIC,
     Array,
@@ -91,7 +92,7 @@ def _methods(unmodelled: set[str]) -> dict[str, Callable[..., Any]]:
         "create_fp_to_fp": lambda builder, src, dst_type, rounding: _cast(unmodelled, builder, src, dst_type),
         "create_bitcast": partial(_bitcast, unmodelled),
         "create_dot": partial(_dot, unmodelled),
-        "create_dot_scaled": _dot_scaled,
+        "create_dot_scaled": partial(_dot_scaled, unmodelled),
         "create_extern_elementwise": _external,
     }
 
@@ -151,17 +152,19 @@ def _cast(unmodelled: set[str], builder: CheckedBuilder, src: Handle, dst_type: 
 
 
 def _bitcast(unmodelled: set[str], builder: CheckedBuilder, src: Handle, dst_type: Any) -> Handle:
-    if holds_payloads(src.dtype.scalar) != holds_payloads(dst_type.scalar) and not _is_in_standard_library():
+    if holds_payloads(src.dtype.scalar) != holds_payloads(dst_type.scalar) and not _moves_bits():
         unmodelled.add("a bitcast between float and integer")
     return CheckedBuilder.create_bitcast(builder, src, dst_type)
 
 
-def _is_in_standard_library() -> bool:
-    """Whether a function of Triton's standard library runs: ``tl.flip`` and ``tl.sort`` move elements by their bits."""
+def _moves_bits() -> bool:
+    """Whether Triton itself casts bits: ``tl.flip`` and ``tl.sort`` of what they move, ``tl.dot_scaled`` of bytes."""
     frame = sys._getframe()
-    while frame is not None and frame.f_code.co_filename != tl.standard.__file__:
+    while frame is not None:
+        if frame.f_code.co_filename == tl.standard.__file__ or frame.f_code.co_name == "_bitcast_to_fp_type":
+            return True
         frame = frame.f_back  # type: ignore[assignment]
-    return frame is not None
+    return False
 
 
 def _dot(
@@ -184,8 +187,30 @@ def _dot(
     return add_operand_taints(Handle(algebra.dot(left, right, d.data, format), accumulator), d, taints)
 
 
-def _dot_scaled(builder: CheckedBuilder, *operands: Any) -> Handle:
-    raise UnsupportedOperation("tl.dot_scaled in the algebra")
+def _dot_scaled(unmodelled: set[str], builder: CheckedBuilder, *operands: Any) -> Handle:
+    """Multiply scaled blocks of payloads of fp16, where one of them has that type, or else of bf16."""
+    *pairs, _fast_math, lhs_k_pack, rhs_k_pack, accumulator = operands
+    (left, left_scale, _), (right, right_scale, _) = pairs[:3], pairs[3:]
+    is_fp16 = tl.float16 in {left.dtype.scalar, right.dtype.scalar}
+    sides = ((left, left_scale, lhs_k_pack, False), (right, right_scale, rhs_k_pack, True))
+    first, second = (
+        scaled_payload(
+            value.data,
+            _format_or_none(value),
+            None if scale is None else scale.data,
+            None if scale is None else _format_or_none(scale),
+            is_fp16=is_fp16,
+            k_pack=k_pack,
+            is_rhs=is_rhs,
+        )
+        for value, scale, k_pack, is_rhs in sides
+    )
+    dtype = tl.float16 if is_fp16 else tl.bfloat16
+    return _dot(unmodelled, builder, Handle(first, dtype), Handle(second, dtype), accumulator, None, None)
+
+
+def _format_or_none(value: Handle) -> FloatFormat | None:
+    return format_of(value.dtype.scalar) if holds_payloads(value.dtype.scalar) else None
 
 
 def _external(

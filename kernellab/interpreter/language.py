@@ -35,7 +35,7 @@ from kernellab.interpreter.access import CheckedBuilder
 from kernellab.interpreter.faults import InterpretedCheckFailed
 from kernellab.interpreter.promises import PromiseName
 from kernellab.interpreter.recording import CALLS, RecordingSites, add_record_calls
-from kernellab.interpreter.values import Handle, numpy_dtype, plain, reuse_types
+from kernellab.interpreter.values import Handle, holds_payloads, numpy_dtype, plain, reuse_types
 
 _PREFIX = "_kernellab_"
 
@@ -402,6 +402,27 @@ class _Semantic(TritonSemantic):  # type: ignore[misc]
     ) -> Any:
         formats = _Format(plain(lhs_format)), _Format(plain(rhs_format))
         return super().dot_scaled(lhs, lhs_scale, formats[0], rhs, rhs_scale, formats[1], *rest)
+
+    def atomic_max(self, ptr: Any, val: Any, mask: Any, sem: Any, scope: Any) -> Any:
+        """Keep the larger one of memory and a value: of payloads in the algebra, whose bit patterns order otherwise."""
+        if not holds_payloads(ptr.type.scalar.element_ty):
+            return super().atomic_max(ptr, val, mask, sem, scope)
+        return self._extreme_payload("max", ptr, val, mask, sem, scope)
+
+    def atomic_min(self, ptr: Any, val: Any, mask: Any, sem: Any, scope: Any) -> Any:
+        """Keep the smaller one of memory and a value; see `atomic_max`."""
+        if not holds_payloads(ptr.type.scalar.element_ty):
+            return super().atomic_min(ptr, val, mask, sem, scope)
+        return self._extreme_payload("min", ptr, val, mask, sem, scope)
+
+    def _extreme_payload(self, name: str, ptr: Any, val: Any, mask: Any, sem: Any, scope: Any) -> Any:
+        element = ptr.type.scalar.element_ty
+        if element not in {tl.float32, tl.float64}:
+            raise TypeError(f"atomic_{name} not supported for dtype {element}")  # as Triton's own
+        ptr, val, mask = self.atom_red_typechecking_impl(ptr, val, mask, name)
+        how = getattr(upstream._ir.ATOMIC_OP, name.upper()), ptr.handle, val.handle, mask.handle
+        handle = self.builder.create_atomic_rmw(*how, self._str_to_sem(sem), self._str_to_scope(scope))
+        return tl.tensor(handle, val.type)
 
 
 _transform_as_triton_does = upstream.FunctionRewriter._transform_ast

@@ -154,6 +154,91 @@ def test_a_bitcast_is_no_proof(lab: kernellab.Lab) -> None:
 
 
 @triton.jit
+def extremes_of_rows(x, high, low, n, BLOCK: tl.constexpr, SPLIT: tl.constexpr):
+    row = tl.program_id(0)
+    if SPLIT:
+        columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+        values = tl.load(x + row * n + columns)
+        tl.atomic_max(high + row, tl.max(values, 0))
+        tl.atomic_min(low + row + tl.zeros((BLOCK,), tl.int32), values)
+    else:
+        first = tl.load(high + row)
+        values = tl.load(x + row * n + tl.arange(0, 4 * BLOCK))
+        tl.store(high + row, tl.maximum(first, tl.max(values, 0)))
+        tl.store(low + row, tl.minimum(tl.load(low + row), tl.min(values, 0)))
+
+
+def test_extremes_by_atomics_are_those_of_a_whole_row(lab: kernellab.Lab) -> None:
+    x, high, low = torch.randn(3, 64), torch.full((3,), -float("inf")), torch.full((3,), float("inf"))
+    split = (extremes_of_rows, (3, 4), {"SPLIT": True})
+    result = lab.equivalent(extremes_of_rows, split, (3,), x, high, low, 64, BLOCK=16, SPLIT=False)
+    assert result.equal, result.summary
+    assert not result.unmodelled
+    fewer = (extremes_of_rows, (3, 3), {"SPLIT": True})
+    assert not lab.equivalent(extremes_of_rows, fewer, (3,), x, high, low, 64, BLOCK=16, SPLIT=False)
+
+
+@triton.jit
+def sum_by_swaps(x, out, n, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    total = tl.sum(tl.load(x + row * n + columns, mask=columns < n, other=0.0), 0)
+    expected = 0.0
+    seen = tl.atomic_cas(out + row, expected, total)
+    while seen != expected:
+        expected = seen
+        seen = tl.atomic_cas(out + row, expected, expected + total)
+
+
+def test_a_sum_by_compare_and_swap_is_that_of_a_whole_row(lab: kernellab.Lab) -> None:
+    other = (sum_by_swaps, (3, 4), {})
+    result = lab.equivalent(kernels.row_sum, other, (3,), torch.randn(3, N), torch.zeros(3), N, BLOCK=32)
+    assert result.equal, result.summary
+    assert not result.unmodelled
+
+
+@triton.jit
+def scaled_product(a, a_scale, b, b_scale, out, SIDE: tl.constexpr, K: tl.constexpr, STEP: tl.constexpr):
+    rows, inner, groups = tl.arange(0, SIDE), tl.arange(0, STEP), tl.arange(0, STEP // 32)
+    result = tl.zeros((SIDE, SIDE), tl.float32)
+    for start in range(0, K, STEP):
+        left = tl.load(a + rows[:, None] * K + start + inner[None, :])
+        right = tl.load(b + (start + inner[:, None]) * SIDE + rows[None, :])
+        scales = rows[:, None] * (K // 32) + start // 32 + groups[None, :]
+        left_scales, right_scales = tl.load(a_scale + scales), tl.load(b_scale + scales)
+        result = tl.dot_scaled(left, left_scales, "e4m3", right, right_scales, "e4m3", result)
+    tl.store(out + rows[:, None] * SIDE + rows[None, :], result)
+
+
+def scaled_arguments() -> tuple[torch.Tensor, ...]:
+    a, b = torch.randn(32, 128).to(torch.float8_e4m3fn), torch.randn(128, 32).to(torch.float8_e4m3fn)
+    scales = (torch.randint(120, 134, (32, 4), dtype=torch.uint8) for _ in range(2))
+    return a, next(scales), b, next(scales), torch.zeros(32, 32)
+
+
+def test_scaled_products_are_equal_in_any_order_and_differ_by_a_scale(lab: kernellab.Lab) -> None:
+    arguments = scaled_arguments()
+    whole = {"SIDE": 32, "K": 128, "STEP": 128}
+    result = lab.equivalent(scaled_product, {"STEP": 64}, (1,), *arguments, **whole)
+    assert result.equal, result.summary
+    assert not result.unmodelled
+    results = []
+    for change in (0, 1):
+        changed = [argument.clone() for argument in arguments]
+        changed[1][3, 2] += change
+        lab.run(scaled_product, (1,), *changed, algebra=True, **whole)
+        results.append(changed[4].view(torch.int32))
+    assert [int(row) for row in (results[0] != results[1]).any(1).nonzero()] == [3]
+
+
+def test_a_scale_that_is_nan_is_no_proof(lab: kernellab.Lab) -> None:
+    arguments = scaled_arguments()
+    arguments[1][0, 0] = 255
+    result = lab.equivalent(scaled_product, {"STEP": 64}, (1,), *arguments, SIDE=32, K=128, STEP=128)
+    assert result.unmodelled == ("an infinity in tl.dot",)
+
+
+@triton.jit
 def racing_sum(x, out, n, BLOCK: tl.constexpr):
     row = tl.program_id(0)
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
