@@ -15,22 +15,14 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Any
 
-from kernellab.checking.comparison import ExpectedValue, agree, index_of, index_text, wrong_elements
+from kernellab.checking.comparison import ExpectedValue, agree, index_of, index_text
+from kernellab.checking.resemblance import is_distinctive, row_factors, shift_of
 from kernellab.checking.tolerance import FLOAT32, error_of_unknown, share_of_largest, unit_of
 from kernellab.ir.effects import NO_EFFECTS, Effects
 from kernellab.ir.operations import Access
 
 _AT_MOST = 2
 _NAMES = ("i", "j", "k", "l", "m")
-_ELEMENTS_AT_MOST = 1 << 24
-_DISTINCT_AT_LEAST = 4
-_PROBE = 8
-_PROBE_NEAR = 1e-2
-_PROBED_AT = (1 / 2, 1 / 4, 3 / 4, 1 / 8, 7 / 8)
-_PLACES_AT_MOST = 16
-_EQUAL_AT_LEAST = 0.99
-_OVERLAP_AT_LEAST = 0.5
-_UNSHIFTED_WRONG_AT_LEAST = 0.5
 _LARGEST_PART = 16  # of the numerator and denominator of a simple fraction
 _NEAR = 2e-3
 _NEAR_ROOT = 5e-4  # roots of whole numbers lie close together
@@ -52,6 +44,7 @@ class HintKind(StrEnum):
     NOT_CONTIGUOUS = "not contiguous"
     MASKED_LANES = "masked lanes"
     NEVER_READ = "never read"
+    ROWS_SCALED = "rows scaled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +150,7 @@ def _hint_accumulation(facts: Mismatch) -> Iterator[str]:
 
 def _hint_transposition(facts: Mismatch) -> Iterator[str]:
     got, want = facts.got, facts.want
-    if not _is_fully_written(facts) or want.value.dim() < 2 or not _is_distinctive(got, want):
+    if not _is_fully_written(facts) or want.value.dim() < 2 or not is_distinctive(got, want):
         return
     error = None if want.error is None else want.error.mT.reshape(got.shape)
     if agree(got, ExpectedValue(want.value.mT.reshape(got.shape), error, want.unit)):
@@ -166,7 +159,7 @@ def _hint_transposition(facts: Mismatch) -> Iterator[str]:
 
 
 def _hint_shift(facts: Mismatch) -> Iterator[str]:
-    shift = None if facts.got.is_complex() else _shift_of(facts.got, facts.want, facts.unwritten)
+    shift = None if facts.got.is_complex() else shift_of(facts.got, facts.want, facts.unwritten)
     if shift is None:
         return
     is_later, size = shift.distance > 0, abs(shift.distance)
@@ -238,30 +231,19 @@ def _hint_unread(facts: Mismatch) -> Iterator[str]:
         )
 
 
+def _hint_row_factors(facts: Mismatch) -> Iterator[str]:
+    if facts.outcome.lanes or facts.outcome.never_read or not _is_fully_written(facts):
+        return
+    factors = row_factors(facts.got, facts.want)
+    if factors is not None:
+        yield (
+            f"Each row of {facts.argument} is scaled by a factor of its own ({factors[0]:.3g} to {factors[1]:.3g}): "
+            "a sum over the row is wrong. Exclude masked lanes from it, as with tl.where(mask, x - mean, 0.0)."
+        )
+
+
 def _is_fully_written(facts: Mismatch) -> bool:
     return facts.unwritten is None or not bool(facts.unwritten.any())
-
-
-@dataclass(frozen=True, slots=True)
-class _Shift:
-    """A shift of elements along ``dimension``, in row-major order where None; ``share`` of those inside are equal."""
-
-    distance: int
-    dimension: int | None
-    share: float
-
-
-def _shift_of(got: Any, want: ExpectedValue, unwritten: Any = None) -> _Shift | None:
-    """Return the shift after which an output holds its reference, None where there is none.
-
-    At least half of the elements are wrong without it. With it, at least half of them stay inside, and at least 99 % of
-    these are right.
-    """
-    is_distinctive = _is_distinctive(got, want)
-    if not is_distinctive or float(wrong_elements(got, want).float().mean()) < _UNSHIFTED_WRONG_AT_LEAST:
-        return None
-    shifts = (_shift_by(got, want, k, unwritten) for k in _distances(got, want))
-    return max(filter(None, shifts), key=lambda shift: shift.share, default=None)
 
 
 def _factor_of(got: Any, want: ExpectedValue) -> str | None:
@@ -269,7 +251,7 @@ def _factor_of(got: Any, want: ExpectedValue) -> str | None:
 
     Simple fractions, powers of two, integers and their square roots are named exactly, other factors by digits.
     """
-    if not _is_distinctive(got, want) or got.is_complex():
+    if not is_distinctive(got, want) or got.is_complex():
         return None
     a, b = got.double().flatten(), want.value.double().flatten()
     usable = b.isfinite() & a.isfinite()
@@ -325,7 +307,7 @@ def _narrow_format(got: Any, want: ExpectedValue) -> str | None:
     """
     import torch
 
-    if not got.dtype.is_floating_point or not _is_distinctive(got, want) or not bool(got.isfinite().all()):
+    if not got.dtype.is_floating_point or not is_distinctive(got, want) or not bool(got.isfinite().all()):
         return None
     value, have = want.value.double(), got.double()
     if bool((have == have.round()).all()):
@@ -341,13 +323,6 @@ def _narrow_format(got: Any, want: ExpectedValue) -> str | None:
         near = (have - value).abs() <= _NARROW_ROUNDINGS * unit * value.abs()
         return name if float(near.float().mean()) >= _NARROW_AT_LEAST else None
     return None
-
-
-def _is_distinctive(got: Any, want: ExpectedValue) -> bool:
-    """Whether a reference has enough distinct values for a resemblance to mean something."""
-    if not 0 < got.numel() <= _ELEMENTS_AT_MOST:
-        return False
-    return int(want.value.flatten()[: 1 << 16].unique().numel()) >= _DISTINCT_AT_LEAST
 
 
 def _simple_near(factor: float) -> Iterator[tuple[float, str]]:
@@ -370,70 +345,6 @@ def _simple_near(factor: float) -> Iterator[tuple[float, str]]:
             yield math.copysign(value, factor), f"{sign}{name}"
 
 
-def _distances(got: Any, want: ExpectedValue) -> list[int]:
-    """Return candidate shifts of an output, in elements; empty where there are none or too many."""
-    a, b = got.double().flatten(), want.value.double().flatten()
-    row = want.value.shape[-1] if want.value.dim() > 1 else 0
-    length = min(_PROBE, row // 2 if row >= 2 * _DISTINCT_AT_LEAST else len(b) // 2)
-    for share in _PROBED_AT:
-        place = int(share * (len(b) - length))
-        if row > length:  # in the middle of a row, which a shift within rows leaves whole
-            place = place // row * row + (row - length) // 2
-        place = min(place, len(b) - length)
-        if b[place : place + length].unique().numel() < min(length, _DISTINCT_AT_LEAST):
-            continue
-        distances = [at - place for at in _places_of(b[place : place + length], a) if at != place]
-        if 0 < len(distances) <= _PLACES_AT_MOST:
-            return distances
-    return []
-
-
-def _places_of(probe: Any, values: Any) -> list[int]:
-    """Return the places in a vector where a few consecutive values occur."""
-    import torch
-
-    count = len(values) - len(probe) + 1
-    hits = torch.ones(count, dtype=torch.bool, device=values.device)
-    for at, expected in enumerate(probe):
-        hits &= (values[at : at + count] - expected).abs() <= _PROBE_NEAR * expected.abs()
-    return [int(place) for place in hits.nonzero().flatten()[: _PLACES_AT_MOST + 2]]
-
-
-def _shift_by(got: Any, want: ExpectedValue, distance: int, unwritten: Any) -> _Shift | None:
-    """Return the shift of an output by a number of elements, along the dimension that fits best."""
-    shape = want.value.shape
-    row = shape[-1] if len(shape) > 1 else 0
-    flat = want.value.numel()
-    ways: list[tuple[int | None, int, tuple[int, int]]] = []
-    if row and abs(distance) < row:
-        ways.append((len(shape) - 1, distance, (flat // row, row)))
-    if row and distance % row == 0 and len(shape) == 2:
-        ways.append((0, distance // row, (flat // row, row)))
-    ways.append((0 if len(shape) == 1 else None, distance, (1, flat)))
-    for dimension, by, view in ways:
-        share = _share_equal(got, want, by, view, axis=0 if dimension == 0 and row else 1, unwritten=unwritten)
-        if share >= _EQUAL_AT_LEAST:
-            return _Shift(by, dimension, share)
-    return None
-
-
-def _share_equal(got: Any, want: ExpectedValue, by: int, view: tuple[int, int], axis: int, unwritten: Any) -> float:
-    size = view[axis]
-    kept = size - abs(by)
-    if kept < size * _OVERLAP_AT_LEAST or kept < 1:
-        return 0.0
-
-    def part(tensor: Any, start: int) -> Any:
-        return tensor.reshape(view).narrow(axis, start, kept)
-
-    to, of = max(by, 0), max(-by, 0)
-    error = None if want.error is None else part(want.error, of)
-    wrong = wrong_elements(part(got, to), ExpectedValue(part(want.value, of), error, want.unit))
-    if unwritten is not None:
-        wrong = wrong | part(unwritten, to).flatten()
-    return 1 - float(wrong.float().mean())
-
-
 _RULES: Mapping[HintKind, Callable[[Mismatch], Iterator[str]]] = {
     HintKind.STORES_NOTHING: _hint_no_store,
     HintKind.ACCUMULATOR: _hint_accumulation,
@@ -444,6 +355,7 @@ _RULES: Mapping[HintKind, Callable[[Mismatch], Iterator[str]]] = {
     HintKind.FORMAT: _hint_format,
     HintKind.MASKED_LANES: _hint_masked_lanes,
     HintKind.NEVER_READ: _hint_unread,
+    HintKind.ROWS_SCALED: _hint_row_factors,
 }
 _WHOLE = {HintKind.STORES_NOTHING, HintKind.ACCUMULATOR, HintKind.NOT_CONTIGUOUS, HintKind.MASKED_LANES}
 """The hints that explain every element, and how to fix it."""

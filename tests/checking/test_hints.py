@@ -151,6 +151,23 @@ def test_whole_numbers_are_no_sign_of_a_format_of_fewer_bits() -> None:
     assert HintKind.FORMAT not in hinted((100 * X).round(), 100 * X)
 
 
+@pytest.mark.parametrize("bias", [0.0, 1.0])
+def test_rows_of_a_norm_with_a_wrong_sum_are_scaled_each_by_its_own_factor(bias: float) -> None:
+    shared = bias * torch.randn(32, generator=G)
+    factors = torch.linspace(0.5, 0.9, 48).unsqueeze(1)
+    hint = hinted(shared + factors * X, shared + X)[HintKind.ROWS_SCALED]
+    assert "scaled by a factor of its own (0.5 to 0.9)" in hint
+
+
+def test_a_missing_bias_or_noise_scales_no_rows() -> None:
+    shared, noise = torch.randn(32, generator=G), torch.randn(48, 32, generator=G)
+    assert HintKind.ROWS_SCALED not in hinted(X, X + shared)
+    assert HintKind.ROWS_SCALED not in hinted(X + noise / 10, X)
+    one_right = torch.linspace(0.5, 0.9, 48).unsqueeze(1) * X
+    one_right[7] = X[7].flip(0)
+    assert HintKind.ROWS_SCALED not in hinted(one_right, X)
+
+
 def test_the_likeliest_comes_first_and_there_are_two_at_most() -> None:
     outcome = RepeatOutcome(strides=(("x", (2,)),))
     assert list(hinted(X.T.reshape(48, 32).clone(), X, outcome=outcome)) == [HintKind.NOT_CONTIGUOUS]
