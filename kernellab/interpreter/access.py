@@ -15,14 +15,15 @@ from kernellab.interpreter.builder import ArithmeticBuilder, register_value
 from kernellab.interpreter.faults import InterpretedCheckFailed, UnsupportedOperation
 from kernellab.interpreter.functions import external_function
 from kernellab.interpreter.memory import CheckedMemory
-from kernellab.interpreter.promises import PromiseName
+from kernellab.interpreter.promises import PromiseName, PromiseTaint
 from kernellab.interpreter.recording import RecordingSites, ValueRecorder
 from kernellab.interpreter.scaled_operands import scaled_operand
 from kernellab.interpreter.values import (
     LOADED,
     Array,
     Handle,
-    Taint,
+    add_operand_taints,
+    add_taint,
     holds_payloads,
     is_low_precision,
     join_taints,
@@ -168,7 +169,8 @@ class CheckedBuilder(ArithmeticBuilder):
 
     def create_masked_load(self, ptrs: Handle, mask: Handle, other: Handle | None, *hints: Any) -> Handle:
         """Load a block; masked lanes get ``other``, or zero."""
-        self.memory.report_undefined(mask, None, "the mask of the load", ptrs)
+        if not isinstance(mask.undefined, PromiseTaint):
+            self.memory.report_undefined(mask, None, "the mask of the load", ptrs)
         if not mask.data.all():
             fill = self.memory.masked_fill(ptrs, has_other=other is not None)
             other = other if fill is None else _filled_block(fill, ptrs)
@@ -192,8 +194,12 @@ class CheckedBuilder(ArithmeticBuilder):
             data = self.memory.to_kernel_addresses(data)
         result = Handle(to_values(data, element), element, LOADED)
         if other is not None and other.undefined is not None and lanes is not None:
-            taint = other.undefined
-            result.undefined = Taint(taint.lanes & ~lanes, taint.place, taint.cause)
+            result.undefined = other.undefined.at(other.undefined.lanes & ~lanes)
+        if isinstance(ptr.undefined, PromiseTaint):
+            taken = ptr.undefined.lanes if lanes is None else ptr.undefined.lanes & lanes
+            result = add_taint(result, ptr.undefined, taken)
+        if mask is not None and isinstance(mask.undefined, PromiseTaint):
+            result = add_operand_taints(result, mask)
         if self.recorder is not None:
             self.recorder.add_access(ValueKind.LOAD, ptr, lanes, result)
         return result
@@ -367,7 +373,8 @@ class CheckedBuilder(ArithmeticBuilder):
         function = external_function(symbol)
         if function is None:
             raise UnsupportedOperation(f"the external function {symbol}")
-        return wrap(function(*(argument.data for argument in arguments)), ret_type.scalar)
+        result = wrap(function(*(argument.data for argument in arguments)), ret_type.scalar)
+        return add_operand_taints(result, *arguments)
 
     def create_inline_asm(
         self, assembly: str, constraints: str, operands: list[Handle], types: list[Any], is_pure: bool, pack: int

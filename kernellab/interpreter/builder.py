@@ -121,7 +121,7 @@ def _rearranging_method(move: Callable[..., Array]) -> Callable[..., Handle]:
         result.bounds = arg.bounds
         if arg.wrapped is not None or arg.undefined is not None:
             result.wrapped, result.undefined = (
-                taint and Taint(move(np.broadcast_to(taint.lanes, arg.data.shape), *options), taint.place, taint.cause)
+                taint and taint.at(move(np.broadcast_to(taint.lanes, arg.data.shape), *options))
                 for taint in (arg.wrapped, arg.undefined)
             )
         return result
@@ -305,9 +305,9 @@ class ArithmeticBuilder(upstream.InterpreterBuilder):  # type: ignore[misc]
     def create_fma(self, x: Handle, y: Handle, z: Handle) -> Handle:
         """Multiply and add, rounded once: the product of two float32 numbers is exact in float64."""
         if z.data.dtype == np.float64:
-            return wrap(x.data * y.data + z.data, z.dtype.scalar)
+            return add_operand_taints(wrap(x.data * y.data + z.data, z.dtype.scalar), x, y, z)
         exact = np.multiply(x.data, y.data, dtype=np.float64) + z.data
-        return wrap(exact, z.dtype.scalar)
+        return add_operand_taints(wrap(exact, z.dtype.scalar), x, y, z)
 
     def create_clampf(self, arg: Handle, lo: Handle, hi: Handle, propagate_nans: Any) -> Handle:
         """Clamp to ``lo`` and ``hi``; ``propagate_nans`` decides whether NaN stays or becomes ``lo``."""
@@ -334,7 +334,10 @@ class ArithmeticBuilder(upstream.InterpreterBuilder):  # type: ignore[misc]
         valid = (values >= 0) & (values < bins)
         if mask is not None:
             valid &= mask.data
-        return Handle(np.bincount(values[valid].astype(np.int64), minlength=bins).astype(np.int32), tl.int32)
+        counts = Handle(np.bincount(values[valid].astype(np.int64), minlength=bins).astype(np.int32), tl.int32)
+        if data.undefined is not None and (data.undefined.lanes & (True if mask is None else mask.data)).any():
+            counts = add_taint(counts, data.undefined, np.ones(counts.data.shape, bool))
+        return counts
 
     def create_gather(self, src: Handle, indices: Handle, axis: int) -> Handle:
         """Take elements along an axis by index."""

@@ -26,7 +26,7 @@ from kernellab.interpreter.faults import (
     current_line,
 )
 from kernellab.interpreter.hazards import TAG_SHIFT, Hazards, MemoryRegion, regions_of
-from kernellab.interpreter.promises import Promises
+from kernellab.interpreter.promises import Promises, PromiseTaint
 from kernellab.interpreter.values import Array, Handle, Taint
 from kernellab.launch.arguments import Launch
 from kernellab.launch.run import ElementAccesses, FindingKind, MaskedLoad, Watch
@@ -241,7 +241,8 @@ class CheckedMemory:
             raise DeadlinePassed
         if pointer.wrapped is not None:
             self._report_wrap(pointer, pointer.wrapped, mask, access)
-        if pointer.undefined is not None:
+        is_promised_load = access == "load" and isinstance(pointer.undefined, PromiseTaint)  # what it loads is tainted
+        if pointer.undefined is not None and not is_promised_load:
             self.report_undefined(pointer, mask, f"the address of the {access}", pointer)
         region = self.regions.get(low >> TAG_SHIFT)
         if (low | high) & (itemsize - 1):
@@ -357,12 +358,16 @@ class CheckedMemory:
         return None if region is None else region.name
 
     def report_undefined(self, value: Handle, mask: Array | None, use: str, pointer: Handle | None = None) -> None:
-        """Report a use of lanes that are undefined on a GPU, if there are any; ``pointer`` gives the argument."""
+        """Report a use of lanes that are undefined on a GPU, or not as promised; ``pointer`` gives the argument."""
         taint = value.undefined
         if taint is None:
             return
         lanes = taint.lanes if mask is None else taint.lanes & mask
         if lanes.any():
             name = None if pointer is None else self.argument_of(pointer)
-            detail = f"{taint.cause} is undefined on a GPU; {use}{f' of {name}' if name else ''} depends on it"
-            self.findings.add(FindingKind.UNDEFINED_VALUE, name, detail, int(lanes.sum()), line=taint.place)
+            is_promise = isinstance(taint, PromiseTaint)
+            cause = taint.cause if is_promise else f"{taint.cause} is undefined on a GPU"
+            detail = f"{cause}; {use}{f' of {name}' if name else ''} depends on it"
+            kind = FindingKind.FALSE_PROMISE if is_promise else FindingKind.UNDEFINED_VALUE
+            argument = None if is_promise else name  # a promise is about a value
+            self.findings.add(kind, argument, detail, int(lanes.sum()), line=taint.place)

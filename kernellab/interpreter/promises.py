@@ -2,6 +2,9 @@
 
 The compiler trusts a promise and accesses several elements as one. By Triton's documentation, the elements form groups
 along each axis; `tl.multiple_of` is about the first element of each.
+
+Rows beyond the end of a matrix are often wrapped around (``rows % m``) and said to be contiguous. That is harmless
+where what is loaded there is used nowhere, so lanes that break such a promise are tainted, and their use is reported.
 """
 
 from __future__ import annotations
@@ -13,11 +16,17 @@ from typing import Literal
 import numpy as np
 
 from kernellab.interpreter.faults import Findings, Line, current_line
-from kernellab.interpreter.values import LOADED, Array, Handle, raw_dtype
+from kernellab.interpreter.values import LOADED, Array, Handle, Taint, add_taint, raw_dtype
 from kernellab.launch.run import FindingKind
 
 PromiseName = Literal["multiple_of", "max_contiguous", "max_constancy"]
 _MOST_BYTES_ALIGNED = 1 << 16  # up to here, addresses of the kernel are aligned as those of the notebook
+
+
+class PromiseTaint(Taint):
+    """Lanes that are not what the kernel promises the compiler: a load there may take other elements on a GPU."""
+
+    __slots__ = ()
 
 
 @dataclass(slots=True)
@@ -63,7 +72,8 @@ class Promises:
                 first = tuple(int(i) for i in np.argwhere(strays)[0])
                 before, after = groups[first], groups[(*first[:-1], first[-1] + 1)]
                 detail = f"{_value_text(value, after, argument)} comes after {_value_text(value, before, argument)}"
-                self._report(f"tl.{name}({size})", detail, int(strays.sum()), argument)
+                cause = f"tl.{name}({size}) does not hold: {detail}"
+                add_taint(value, PromiseTaint(strays, current_line(), cause), _unpromised(value, axis, groups, step))
 
     def check_multiples(self) -> None:
         """Check the pending `tl.multiple_of`."""
@@ -87,6 +97,13 @@ class Promises:
 
 def _step(value: Handle) -> int:
     return raw_dtype(value.get_element_ty()).itemsize if value.dtype.scalar.is_ptr() else 1
+
+
+def _unpromised(value: Handle, axis: int, groups: Array, step: int) -> Array:
+    """Return the lanes that are not what follows from the first lane of their group."""
+    promised = groups[..., :1] + (np.arange(groups.shape[-1]) * step).astype(groups.dtype)
+    along = np.moveaxis(value.data, axis, -1)
+    return np.moveaxis((groups != promised).reshape(along.shape), -1, axis)
 
 
 def _groups(data: Array, axis: int, size: int) -> Array:

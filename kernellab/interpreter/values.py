@@ -329,6 +329,10 @@ class Taint:
     place: tuple[str, int] | None
     cause: str
 
+    def at(self, lanes: Array) -> Taint:
+        """Return the taint of other lanes, of the same kind and for the same cause."""
+        return type(self)(lanes, self.place, self.cause)
+
 
 LOADED = {"is_loaded": True}
 
@@ -382,7 +386,8 @@ def join_taints(one: Taint | None, other: Taint | None, shape: tuple[int, ...]) 
         return None
     first, *rest = (taint.lanes if taint.lanes.size > 1 else taint.lanes.reshape(()) for taint in taints)
     lanes = np.broadcast_to(first | rest[0] if rest else first, shape)
-    return Taint(lanes, taints[0].place, taints[0].cause)
+    worst = next((taint for taint in taints if type(taint) is Taint), taints[0])
+    return worst.at(lanes)
 
 
 def wrap(values: Array, dtype: Any) -> Handle:
@@ -403,7 +408,7 @@ def plain(value: Any) -> Any:
 
 def add_taint(result: Handle, taint: Taint, lanes: Array) -> Handle:
     """Mark ``lanes`` of a result as undefined for the cause of a taint."""
-    result.undefined = join_taints(result.undefined, Taint(lanes, taint.place, taint.cause), result.data.shape)
+    result.undefined = join_taints(result.undefined, taint.at(lanes), result.data.shape)
     return result
 
 
@@ -430,7 +435,7 @@ def clear_decided_lanes(result: Handle, lhs: Handle, rhs: Handle, *, all_ones: b
         decides = operand.data == (np.invert(zero) if all_ones else zero)
         if operand.undefined is not None:
             decides = decides & ~operand.undefined.lanes
-        taint = Taint(taint.lanes & ~decides, taint.place, taint.cause)
+        taint = taint.at(taint.lanes & ~decides)
     result.undefined = taint if taint.lanes.any() else None
     return result
 
@@ -439,4 +444,4 @@ def select_taint(cond: Handle, one: Taint | None, other: Taint | None) -> Taint 
     """Return the taint of a lane-by-lane choice between two blocks."""
     lanes = np.where(cond.data, False if one is None else one.lanes, False if other is None else other.lanes)
     taint = one or other
-    return Taint(lanes, taint.place, taint.cause) if taint is not None and lanes.any() else None
+    return taint.at(lanes) if taint is not None and lanes.any() else None

@@ -60,6 +60,23 @@ def promises_what_holds(x, out, n, stride, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def sums_of_wrapped_rows(x, out, m, n, ALL: tl.constexpr, BLOCK: tl.constexpr):
+    rows, columns = tl.arange(0, BLOCK), tl.arange(0, BLOCK)
+    wrapped = tl.max_contiguous(tl.multiple_of(rows % m, BLOCK), BLOCK)
+    values = tl.load(x + wrapped[:, None] * n + columns[None, :], mask=columns[None, :] < n, other=0.0)
+    products = tl.dot(values, tl.trans(values), input_precision="ieee")
+    sums = tl.sum(tl.where(rows[None, :] < m, products, 0.0), 1)
+    tl.store(out + rows, sums, mask=(rows < m) | ALL)
+
+
+@triton.jit
+def copies_by_false_indices(x, out, ROTATED: tl.constexpr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    places = tl.max_contiguous((offs + ROTATED) % BLOCK, BLOCK)
+    tl.store(out + offs, tl.load(x + tl.max_contiguous(places * 1, BLOCK)))
+
+
+@triton.jit
 def promises_of_loaded_indices(index, x, out, BLOCK: tl.constexpr):
     offs = tl.arange(0, BLOCK)
     places = tl.multiple_of(tl.load(index + offs), 4)
@@ -115,6 +132,22 @@ def test_a_block_that_wraps_around_is_not_contiguous(launch: Launch) -> None:
     run = launch(promises_what_holds, (2,), x, out, 24, 64, BLOCK=16)
     assert ("false_promise", (1, 0, 0)) in {(f.kind, f.program) for f in run.findings}
     assert "0 comes after 23" in next(f.detail for f in run.findings if f.kind == "false_promise")
+
+
+def test_rows_that_wrap_around_are_harmless_where_what_they_load_is_used_nowhere(launch: Launch) -> None:
+    x = torch.randn(11, 16)
+    out = torch.zeros(16)
+    assert launch(sums_of_wrapped_rows, (1,), x, out, 11, 16, ALL=False, BLOCK=16).findings == ()
+    (finding,) = launch(sums_of_wrapped_rows, (1,), x, out, 11, 16, ALL=True, BLOCK=16).findings
+    assert finding.kind == "false_promise"
+    assert finding.detail.startswith("tl.max_contiguous(16) does not hold: 0 comes after 10; the value of the store of")
+
+
+def test_what_falsely_contiguous_indices_load_may_not_be_stored(launch: Launch) -> None:
+    x, out = torch.arange(16.0), torch.zeros(16)
+    assert launch(copies_by_false_indices, (1,), x, out, ROTATED=0, BLOCK=16).findings == ()
+    run = launch(copies_by_false_indices, (1,), x, out, ROTATED=3, BLOCK=16)
+    assert {finding.kind for finding in run.findings} == {"false_promise"}
 
 
 def test_of_loaded_indices_each_has_to_be_a_multiple_unless_they_are_said_to_be_contiguous(launch: Launch) -> None:
