@@ -109,7 +109,9 @@ def test_an_imported_kernel_is_reported_and_stays_as_it_is(places: Notebook, mod
     assert ran.error is None
     assert "out_ptr matches 2 * x; " in ran.shown[0]["text/plain"]
     assert type(places.names["imported"]) is triton.JITFunction
-    assert dict(vars(triton.JITFunction)) == before
+    after = dict(vars(triton.JITFunction))
+    after.pop("__slotnames__", None)  # copyreg keeps it in a class when an instance is copied for the first time
+    assert after == {name: value for name, value in before.items() if name != "__slotnames__"}
 
 
 @pytest.mark.slow
