@@ -82,14 +82,15 @@ def _machine_lines(
     parsed = [(line, text, instruction_of("sass", text)) for line, text in placed]
     regions = _innermost_loops([(instruction is not None, text) for _, text, instruction in parsed])
     instructions = [(line, instruction.mnemonic) for line, _, instruction in parsed if instruction is not None]
-    mains = _main_loops([line for line, _ in instructions], regions, looped)
+    lines = _lines_in_loops([line for line, _ in instructions], regions, looped)
+    mains = _main_loops(lines, regions, looped)
     codes = control_codes(compiled.binary, compiled.kernel)
     if len(codes) != len(instructions):
         codes = (_USUAL_CODE,) * len(instructions)
     machine: dict[Line, Counter[str]] = {}
     waits, spilled = dict[Line, WarpWait](), Counter[Line]()
     all_waits = warp_waits(codes, [mnemonic for _, mnemonic in instructions])
-    for (line, mnemonic), region, wait in zip(instructions, regions, all_waits, strict=True):
+    for line, (_, mnemonic), region, wait in zip(lines, instructions, regions, all_waits, strict=True):
         if mnemonic.startswith("NOP") or mains.get(line, region) != region:
             continue
         machine.setdefault(line, Counter())[mnemonic] += 1
@@ -119,6 +120,20 @@ def _innermost_loops(texts: Sequence[tuple[bool, str]]) -> list[int | None]:
     for first, last in sorted(regions, key=lambda region: region[0] - region[1]):
         innermost[first : last + 1] = [last] * (last + 1 - first)
     return innermost
+
+
+def _lines_in_loops(lines: Sequence[Line], regions: Sequence[int | None], looped: Set[Line]) -> list[Line]:
+    """Return the lines of instructions, where those without a line have the last one before them in the same loop.
+
+    Triton 3.6 names no callers of what is inlined twice, such as a sum in a helper.
+    """
+    filled, last = list(lines), dict[int, Line]()
+    for index, (line, region) in enumerate(zip(lines, regions, strict=True)):
+        if region is not None and line in looped:
+            last[region] = line
+        elif region is not None and line is None:
+            filled[index] = last.get(region)
+    return filled
 
 
 def _main_loops(lines: Sequence[Line], regions: Sequence[int | None], looped: Set[Line]) -> dict[Line, int]:

@@ -379,7 +379,10 @@ def atomics_of(compiled: Compiled, runs: Runs) -> tuple[AtomicFacts, ...]:
             while (maker := graph.maker(address)) is not None and maker.name in _COPIES:
                 address = maker.operands[0]
             addresses = 1.0 if address in graph.kernel.arguments else None
-            atomics.append(AtomicFacts(line_of(graph, operation), site.argument, updates, addresses))
+            loop = loop_of(graph, operation)
+            waits = loop is not None and graph.operations[loop].name == "scf.while"
+            is_lock = waits and operation.name == "tt.atomic_cas"
+            atomics.append(AtomicFacts(line_of(graph, operation), site.argument, updates, addresses, is_lock))
     return tuple(atomics)
 
 

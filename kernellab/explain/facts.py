@@ -234,12 +234,16 @@ class ReductionFacts:
 
 @dataclass(frozen=True, slots=True)
 class AtomicFacts:
-    """The atomics of one line: the updates of all lanes, and their distinct addresses, None if not known."""
+    """The atomics of one line: the updates of all lanes, and their distinct addresses, None if not known.
+
+    ``is_lock`` is True of a compare-and-swap that a loop repeats until it succeeds; its updates are those that do.
+    """
 
     line: int | None
     argument: str
     updates: float
     addresses: float | None
+    is_lock: bool = False
 
     @property
     def updates_per_address(self) -> float:

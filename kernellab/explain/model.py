@@ -17,6 +17,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import pairwise
 
 from kernellab.explain.facts import WARP_THREADS, AccessFacts, DotFacts, Facts
 from kernellab.explain.hbm import hbm_seconds
@@ -36,11 +37,13 @@ _BLOCK_CYCLES = 104  # of an SM, to start a program
 _WGMMA_REACHED, _MMA_REACHED = 1.39, 1.1  # of a large product's rate
 _WARP_GROUP, _SHARED_COLUMNS = 4, 0.4
 _NARROW_TILE = 59.5  # columns; a tile of so many reaches half of a very wide one's rate
+_WAITS_OF_A_LOCK = 3  # for memory, while a program holds one
 _ATOMIC_SECTORS_RATE = 60.7e9  # of atomics per second: the updates of a warp in one sector go together
 # Measured on an H100 by updates of 1 to 2**22 addresses, `benchmarks.atomics`.
 _ADDRESS_S = 1.76e-9  # of an update of one address
 _SECTOR_S = 0.596e-9  # of a sector in one slice of the L2
 _SLICES, _PIECE_BYTES = 96, 256  # of the L2, and neighbouring bytes in one of them
+_SLICES_OF_PIECES = ((1, 1.0), (2, 1.98), (4, 3.84), (16, 5.95), (64, 19.4))  # that work at a time
 _WAIT, _FIRST_WAIT = 0.666, 0.242  # of the latency of memory: loads that wait together, in loops and outside of them
 _ATOMIC_WAIT = 0.367  # of the latency of memory: the result of an atomic
 _LINE_S = 2.15e-9  # of a warp, for each line of 128 bytes that it loads
@@ -242,18 +245,36 @@ def _atomic_seconds(facts: Facts) -> float:
     by_address = [atomic.updates_per_address * _ADDRESS_S for atomic in facts.atomics]
     by_slice = [_SECTOR_S * _busiest_sectors(accesses) for accesses in (*((access,) for access in counted), counted)]
     together = sum(access.sectors for access in counted) / _ATOMIC_SECTORS_RATE
-    return max([*by_address, *by_slice, together])
+    return max([*by_address, *by_slice, together, _lock_seconds(facts)])
+
+
+def _lock_seconds(facts: Facts) -> float:
+    """Return the least time of the programs that hold one lock in turns; an argument has at most a lock per element.
+
+    Each takes the lock, loads, and stores before it gives the lock back.
+    """
+    elements = {each.argument: (each.argument_bytes or 0.0) / each.element_bytes for each in facts.accesses}
+    holders = [
+        each.updates / max(1.0, each.addresses or elements.get(each.argument, 1.0))
+        for each in facts.atomics
+        if each.is_lock
+    ]
+    return max(holders, default=0.0) * _WAITS_OF_A_LOCK * facts.device.latency_s
 
 
 def _busiest_sectors(accesses: Sequence[AccessFacts]) -> float:
-    """Return the sectors in the busiest slice of the L2, on which pieces of all arguments fall as balls in bins.
+    """Return the sectors of atomics in the busiest slice of the L2, on which pieces of all arguments fall.
 
-    Raab, Steger: "Balls into Bins", 1998, has the largest number of balls.
+    Few pieces share slices as was measured; many fall as balls in bins, of whose largest number Raab and Steger wrote
+    in "Balls into Bins", 1998.
     """
     sectors = sum(access.sectors for access in accesses)
     pieces = sum(max(1.0, (access.touched_bytes or access.bytes) / _PIECE_BYTES) for access in accesses) or 1.0
+    for (few, slow), (many, quick) in pairwise(_SLICES_OF_PIECES):
+        if pieces <= many:
+            return sectors / slow * math.pow(slow / quick, math.log(pieces / few) / math.log(many / few))
     mean = pieces / _SLICES
-    return max(1.0, mean + math.sqrt(2 * mean * math.log(_SLICES))) * sectors / pieces
+    return (mean + math.sqrt(2 * mean * math.log(_SLICES))) * sectors / pieces
 
 
 def latency_seconds(facts: Facts) -> float:

@@ -35,6 +35,28 @@ def every_32nd(x_ptr, out_ptr, BLOCK: tl.constexpr):
     tl.store(out_ptr + places, tl.load(x_ptr + places * 32))
 
 
+@triton.jit
+def sum_of(values):
+    return tl.sum(values * 2, axis=0)
+
+
+@triton.jit
+def sums_of_rows(x_ptr, out_ptr, rows, BLOCK: tl.constexpr):
+    for row in range(rows):
+        tl.store(out_ptr + row, sum_of(tl.load(x_ptr + row * BLOCK + tl.arange(0, BLOCK))))
+
+
+@triton.jit
+def sum_under_a_lock(x_ptr, out_ptr, lock_ptr, locks, BLOCK: tl.constexpr):
+    lock_ptr += tl.program_id(0) % locks
+    total = tl.sum(tl.load(x_ptr + tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)), axis=0)
+    while tl.atomic_cas(lock_ptr, 0, 1) == 1:
+        pass
+    tl.store(out_ptr, tl.load(out_ptr) + total)
+    tl.debug_barrier()
+    tl.atomic_xchg(lock_ptr, 0)
+
+
 def grid(meta: dict[str, int]) -> tuple[int, ...]:
     return (triton.cdiv(N, meta["BLOCK"]),)
 
@@ -70,6 +92,27 @@ def test_elements_that_two_threads_load_come_from_hbm_once(lab: kernellab.Lab) -
     assert shared.facts.accesses[0].copies == 2
     assert shared.facts.accesses[0].sectors == 2 * own.facts.accesses[0].sectors
     assert shared.terms["HBM"] == own.terms["HBM"]
+
+
+@pytest.mark.slow
+def test_the_shuffles_of_a_sum_in_a_helper_are_counted_in_every_round_of_a_loop(lab: kernellab.Lab) -> None:
+    few, many = (lab.predict(sums_of_rows, (1,), X, OUT, rows, BLOCK=1024).facts for rows in (10, 100))
+    assert few is not None
+    assert many is not None
+    shuffles = [sum(line.slow.get("shuffle", 0.0) for line in facts.lines) for facts in (few, many)]
+    assert shuffles[1] == 10 * shuffles[0] > 0
+
+
+@pytest.mark.slow
+def test_programs_that_share_a_lock_take_turns(lab: kernellab.Lab) -> None:
+    locks = torch.zeros(64, dtype=torch.int32)
+    one, many = (
+        lab.predict(sum_under_a_lock, (1000,), X, OUT, locks, count, BLOCK=1024, device="h100") for count in (1, 64)
+    )
+    assert one.facts is not None
+    assert [atomic.is_lock for atomic in one.facts.atomics] == [True, False]
+    assert one.terms["atomics"] >= 1000 * 0.8e-3
+    assert many.terms["atomics"] < one.terms["atomics"] / 10
 
 
 @pytest.mark.slow
