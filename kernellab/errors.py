@@ -212,6 +212,17 @@ def three_digits(number: float) -> str:
     return f"{number:,.0f}" if number >= 99.95 else f"{number:.3g}"
 
 
+def time_text(seconds: float) -> str:
+    """Return a time with three digits at most: ``1.24 s``, ``312 ms``, ``41 us``."""
+    scale, unit = next((pair for pair in ((1.0, "s"), (1e-3, "ms")) if seconds >= pair[0] * 0.9995), (1e-6, "us"))
+    return f"{three_digits(seconds / scale)} {unit}"
+
+
+def share_text(share: float) -> str:
+    """Return a share as a percentage: ``4.2 %``, ``42 %``."""
+    return format(share, ".1%" if share < 0.0995 else ".0%").replace("%", " %")
+
+
 def choice_message(parameter: str, got: object, choices: tuple[str, ...], *, owner: str = "") -> str:
     """Return the uniform message for a value that is not among its choices; it suggests one that is spelled alike."""
     message = value_message(parameter, got, f"one of {', '.join(choices)}", owner=owner)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from kernellab.errors import three_digits
 from kernellab.explain.facts import Facts
 from kernellab.explain.profile import Stall
 
@@ -65,7 +66,7 @@ def count_text(count: float) -> str:
     """Format a count for reading: ``640``, ``4,096``, ``16.8 M``."""
     for scale, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if count >= max(1e4, scale):
-            return f"{_three_digits(count / scale)} {unit}"
+            return f"{three_digits(count / scale)} {unit}"
     return f"{count:,.0f}" if count >= 100 else f"{count:.3g}"
 
 
@@ -76,17 +77,6 @@ def bytes_text(size_bytes: float) -> str:
             number = size_bytes / scale
             return f"{number:.2g} {unit}" if number < 100 else f"{number:,.0f} {unit}"
     return f"{size_bytes:.0f} B"
-
-
-def time_text(seconds: float) -> str:
-    """Format a time for reading: ``3.3 us``, ``14.9 us``, ``1.33 ms``."""
-    scale, unit = next((pair for pair in ((1.0, "s"), (1e-3, "ms")) if seconds >= pair[0] * 0.9995), (1e-6, "us"))
-    return f"{_three_digits(seconds / scale)} {unit}"
-
-
-def share_text(share: float) -> str:
-    """Format a share for reading: ``3.7 %``, ``42 %``."""
-    return format(share, ".1%" if share < 0.0995 else ".0%").replace("%", " %")
 
 
 def joined_text(words: Iterable[object]) -> str:
@@ -104,10 +94,6 @@ def lines_text(lines: Iterable[int | None]) -> str:
 def sentence(text: str) -> str:
     """Return a text that begins with a capital letter."""
     return text[:1].upper() + text[1:]
-
-
-def _three_digits(number: float) -> str:
-    return f"{number:.3g}" if number < 1000 else f"{number:,.0f}"
 
 
 # The model of time underestimates these, so that unexplained time is likely theirs.

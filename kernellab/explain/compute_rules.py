@@ -5,16 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from kernellab.errors import plural
-from kernellab.explain.causes import (
-    Cause,
-    PerformanceFinding,
-    count_text,
-    lines_text,
-    sentence,
-    share_text,
-    time_text,
-)
+from kernellab.errors import plural, share_text, time_text
+from kernellab.explain.causes import Cause, PerformanceFinding, count_text, lines_text, sentence
 from kernellab.explain.facts import MOST_WARPS, WARP_THREADS, DotFacts, Facts, LineFacts
 from kernellab.explain.memory_rules import iterations_text, scale_traffic
 from kernellab.explain.model import (

@@ -8,17 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kernellab.display import Drawable
-from kernellab.errors import plural
-from kernellab.explain.causes import (
-    CONSEQUENCES,
-    STALLS,
-    UNDERSTATED,
-    Cause,
-    PerformanceFinding,
-    figure_text,
-    share_text,
-    time_text,
-)
+from kernellab.errors import plural, share_text, time_text
+from kernellab.explain.causes import CONSEQUENCES, STALLS, UNDERSTATED, Cause, PerformanceFinding, figure_text
 from kernellab.explain.compute_rules import COMPUTE_RULES, launch_overhead
 from kernellab.explain.facts import Facts
 from kernellab.explain.memory_rules import MEMORY_RULES

@@ -10,7 +10,8 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from kernellab.explain.causes import lines_text, share_text
+from kernellab.errors import share_text
+from kernellab.explain.causes import lines_text
 from kernellab.explain.code_lines import Line, code_of, own_line_among
 from kernellab.explain.compiled_facts import (
     accesses_of,

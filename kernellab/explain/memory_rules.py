@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from operator import attrgetter
 
+from kernellab.errors import share_text
 from kernellab.explain.causes import (
     Cause,
     PerformanceFinding,
@@ -18,7 +19,6 @@ from kernellab.explain.causes import (
     joined_text,
     lines_text,
     sentence,
-    share_text,
 )
 from kernellab.explain.facts import (
     MOST_WARPS,

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernellab.display import Drawable
-from kernellab.errors import UsageError
-from kernellab.explain.causes import time_text
+from kernellab.errors import UsageError, time_text
 from kernellab.explain.facts import Facts
 from kernellab.explain.model import Times, floor_seconds, times_of
 from kernellab.workers.forks_and_interrupts import import_uninterrupted

@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from kernellab.errors import plural
+from kernellab.errors import plural, time_text
 from kernellab.judge.verdict import Reason, Timing, Trial, Verdict
 from kernellab.views.blocks import (
     Block,
@@ -23,7 +23,7 @@ from kernellab.views.blocks import (
     table_of,
     wrap_lines,
 )
-from kernellab.views.elements import interval, seconds_words
+from kernellab.views.elements import interval
 
 _DIGITS = 12  # of a digest
 _LINES_AT_MOST = 40
@@ -41,7 +41,7 @@ def verdict_card(verdict: Verdict) -> Card:
             "inputs": _inputs_words,
             "seed": lambda trial: str(trial.seed),
             "device": lambda trial: trial.device,
-            "time": lambda trial: seconds_words(trial.seconds) if trial.seconds else "",
+            "time": lambda trial: time_text(trial.seconds) if trial.seconds else "",
             "outcome": lambda trial: trial.outcome,
         },
         verdict.trials,
@@ -87,7 +87,7 @@ def speedup_words(verdict: Verdict) -> str:
 
 def _facts(verdict: Verdict) -> list[str]:
     trials, speedup = plural(len(verdict.trials), "trial"), speedup_words(verdict)
-    return [*filter(None, (trials, speedup and f"speedup {speedup}", seconds_words(verdict.seconds)))]
+    return [*filter(None, (trials, speedup and f"speedup {speedup}", time_text(verdict.seconds)))]
 
 
 def _counts(trials: Sequence[Trial]) -> str:
@@ -101,7 +101,7 @@ def _inputs_words(trial: Trial) -> str:
 
 def _times(timings: Sequence[Timing]) -> Block:
     def us(value: float | None) -> str:
-        return "" if value is None else seconds_words(value / 1e6)
+        return "" if value is None else time_text(value / 1e6)
 
     return table_of(
         {

@@ -10,7 +10,7 @@ from html import escape
 from importlib import resources
 from typing import TYPE_CHECKING
 
-from kernellab.errors import three_digits
+from kernellab.errors import three_digits, time_text
 from kernellab.ir.operations import Access
 from kernellab.views.palette import fill_in
 
@@ -35,16 +35,9 @@ class Fact:
     share: float | None = None
 
 
-def seconds_words(seconds: float) -> str:
-    """Return a time with three digits at most: ``1.24 s``, ``312 ms``, ``41 us``."""
-    units = ((1.0, "s"), (1e-3, "ms"))
-    scale, unit = next((pair for pair in units if seconds >= pair[0] * 0.9995), (1e-6, "us"))
-    return f"{three_digits(seconds / scale)} {unit}"
-
-
 def predicted_words(time_ms: float, low_ms: float, high_ms: float) -> str:
     """Return a predicted time with its interval: ``37 us (28 us to 47 us)``."""
-    time, low, high = (seconds_words(ms / 1e3) for ms in (time_ms, low_ms, high_ms))
+    time, low, high = (time_text(ms / 1e3) for ms in (time_ms, low_ms, high_ms))
     return f"{time} ({low} to {high})"
 
 
@@ -63,11 +56,6 @@ def size_words(count: int) -> str:
     return f"{count} B"
 
 
-def percent_words(share: float) -> str:
-    """Return ``4.2 %``, or ``42 %``."""
-    return format(share, ".1%" if share < 0.0995 else ".0%").replace("%", " %")
-
-
 def shorten(text: str, limit: int) -> str:
     """Return the text, cut with an ellipsis where it is longer than ``limit`` characters."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
@@ -83,12 +71,12 @@ def lines_words(lines: tuple[int, ...]) -> str:
 
 def compile_words(compiled: Compiled) -> str:
     """Return the compile time, or ``compiled earlier``."""
-    return "compiled earlier" if compiled.from_cache else f"compiled in {seconds_words(compiled.seconds)}"
+    return "compiled earlier" if compiled.from_cache else f"compiled in {time_text(compiled.seconds)}"
 
 
 def compile_tips(compiled: Compiled) -> dict[str, str]:
     """Return the tooltip of `compile_words`: the time of each stage, where it is known."""
-    times = ", ".join(f"{name} {seconds_words(seconds)}" for name, seconds in compiled.stage_seconds.items())
+    times = ", ".join(f"{name} {time_text(seconds)}" for name, seconds in compiled.stage_seconds.items())
     return {compile_words(compiled): times} if times else {}
 
 

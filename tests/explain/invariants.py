@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from itertools import combinations
 
-from kernellab.explain.causes import UNDERSTATED, Cause, PerformanceFinding, bytes_text, count_text, time_text
+from kernellab.errors import time_text
+from kernellab.explain.causes import UNDERSTATED, Cause, PerformanceFinding, bytes_text, count_text
 from kernellab.explain.explanation import Explanation
 from kernellab.explain.facts import AccessFacts, Facts
 from kernellab.explain.model import Bottleneck, leaves_idle, needed_bytes_in_flight, roofline_seconds, times_of

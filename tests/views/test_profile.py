@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 import kernellab
+from kernellab.errors import share_text
 from kernellab.explain.profile import Counters, InstructionSamples, LineSamples, Profile, Share, Stall
 from kernellab.ir.graph import main_file
 from kernellab.views.cards.explanation import counters_words, profile_card
-from kernellab.views.elements import percent_words
 from kernellab.views.explorers import heat_of
 from tests.kernels.cases import all_cases
 
@@ -71,4 +71,4 @@ def test_counters_are_told_as_shares() -> None:
 
 @pytest.mark.parametrize(("share", "text"), [(0.0004, "0.0 %"), (0.042, "4.2 %"), (0.423, "42 %"), (1.0, "100 %")])
 def test_small_shares_keep_a_digit(share: float, text: str) -> None:
-    assert percent_words(share) == text
+    assert share_text(share) == text

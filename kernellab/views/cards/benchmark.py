@@ -10,7 +10,7 @@ from kernellab.benchmark.comparison import Comparison
 from kernellab.benchmark.result import Benchmark, BenchmarkRow
 from kernellab.benchmark.runner import AGREE
 from kernellab.benchmark.spec import VARIANTS
-from kernellab.errors import RunError, plural
+from kernellab.errors import RunError, plural, time_text
 from kernellab.store.columns import Status
 from kernellab.timing.provenance import Ceilings
 from kernellab.views.blocks import (
@@ -30,7 +30,7 @@ from kernellab.views.blocks import (
 )
 from kernellab.views.cards.diff import diff_html, diff_text
 from kernellab.views.compile_facts import resource_facts
-from kernellab.views.elements import interval, number, predicted_words, seconds_words
+from kernellab.views.elements import interval, number, predicted_words
 from kernellab.views.figures.canvas import figure_block, value_text
 from kernellab.views.figures.sweep import roofline_figure, sweep_figure, sweep_heat_map
 
@@ -191,7 +191,7 @@ def timing_words(comparison: Comparison) -> str:
     timing = comparison.timing
     if timing is None:
         return f"Not timed: {comparison.why_no_timing}.{_predicted_words(comparison)}"
-    times = f"{seconds_words(timing.left_ms / 1e3)} and {seconds_words(timing.right_ms / 1e3)}"
+    times = f"{time_text(timing.left_ms / 1e3)} and {time_text(timing.right_ms / 1e3)}"
     bounds = f"ratio {timing.low:.3f} to {timing.high:.3f}, 99 % interval of {timing.rounds} interleaved rounds"
     note = f" Note: {timing.note}." if timing.note else ""
     if timing.verdict == "no difference":

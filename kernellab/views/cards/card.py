@@ -8,7 +8,7 @@ from html import escape
 from typing import Unpack
 
 from kernellab.compile import STAGES
-from kernellab.errors import plural
+from kernellab.errors import plural, time_text
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph
 from kernellab.ir.operations import Access
@@ -245,7 +245,7 @@ def _facts(report: KernelReport) -> list[str]:
 
 def ran_words(run: Run) -> str:
     """Return the place and the duration of a run."""
-    return f"ran {_PLACES.get(run.where, f'on {run.where}')} in {elements.seconds_words(run.seconds)}"
+    return f"ran {_PLACES.get(run.where, f'on {run.where}')} in {time_text(run.seconds)}"
 
 
 def remarks(report: KernelReport) -> tuple[str, ...]:

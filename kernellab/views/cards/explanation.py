@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from html import escape
 
-from kernellab.errors import plural
+from kernellab.errors import plural, share_text, time_text
 from kernellab.explain.causes import Cause, PerformanceFinding
 from kernellab.explain.explanation import Explanation
 from kernellab.explain.profile import Counters, LineSamples, Profile, calls_text
@@ -31,7 +31,7 @@ from kernellab.views.blocks import (
     wrap_text,
 )
 from kernellab.views.cards.prediction import terms_table
-from kernellab.views.elements import dim, grid_words, percent_words, seconds_words
+from kernellab.views.elements import dim, grid_words
 from kernellab.views.explorers import explorer_html, heat_of, reasons_words
 from kernellab.views.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, WHITE, YELLOW
 
@@ -125,14 +125,14 @@ def profile_facts(profile: Profile) -> list[str]:
     if not profile.samples:
         return [profile.target, profile.device or "no GPU", f"grid {grid_words(profile.grid)}"]
     many = f"{profile.samples:,} samples of {plural(profile.launches, 'launch')}"
-    return [profile.device, f"grid {grid_words(profile.grid)}", many, f"in {seconds_words(profile.seconds)}"]
+    return [profile.device, f"grid {grid_words(profile.grid)}", many, f"in {time_text(profile.seconds)}"]
 
 
 def counters_words(counters: Counters) -> str:
     """Return a sentence on the counters: shares of the hardware's peak rates."""
     named = {"HBM": counters.dram, "L2": counters.l2, "tensor cores": counters.tensor}
     named["SMs"] = counters.multiprocessor
-    shares = [f"{name} {percent_words(share)}" for name, share in named.items() if share is not None]
+    shares = [f"{name} {share_text(share)}" for name, share in named.items() if share is not None]
     return f"Share of peak, by counters: {', '.join(shares)}." if shares else "The counters are empty."
 
 
@@ -142,8 +142,8 @@ def _reasons_bar(profile: Profile) -> str:
         share = count / total
         if share >= 0.01:
             colour = _COLOURS[min(index, len(_COLOURS) - 1)]
-            tip = f"{stall}, {percent_words(share)}: {stall.about}"
-            label = f"{stall} {percent_words(share)}" if share > 0.08 else ""
+            tip = f"{stall}, {share_text(share)}: {stall.about}"
+            label = f"{stall} {share_text(share)}" if share > 0.08 else ""
             style = f"flex:{share:.4f} 1 0;background:{colour};color:{WHITE};padding:1px 5px;overflow:hidden"
             parts.append(f'<span style="{style};white-space:nowrap" title="{escape(tip)}">{escape(label)}</span>')
     style = "display:flex;gap:1px;margin:6px 0;border-radius:4px;overflow:hidden;font-size:11px"
@@ -152,8 +152,8 @@ def _reasons_bar(profile: Profile) -> str:
 
 _COLUMNS: dict[str, Callable[[LineSamples], str]] = {
     "line": lambda line: "unknown" if line.line is None else f"{short_file(line.file)}:{line.line}",
-    "share": lambda line: percent_words(line.share.value),
-    "interval": lambda line: f"{percent_words(line.share.low)} - {percent_words(line.share.high)}",
+    "share": lambda line: share_text(line.share.value),
+    "interval": lambda line: f"{share_text(line.share.low)} - {share_text(line.share.high)}",
     "main stall": lambda line: "" if line.main is None else str(line.main),
     "called from": lambda line: calls_text(tuple((short_file(file), number) for file, number in line.calls)),
 }

@@ -10,7 +10,7 @@ from operator import attrgetter
 
 from kernellab.benchmark.baselines import RESOURCES, BaselineComparison
 from kernellab.compile.types import Compiled
-from kernellab.errors import plural
+from kernellab.errors import plural, time_text
 from kernellab.export.merging import Conflict, ConflictKind, Merged, MergedRow
 from kernellab.registry import RecordedVersion, VersionRow, config_words, texts_of
 from kernellab.registry.kept_times import KeptTime
@@ -19,7 +19,7 @@ from kernellab.store import Argument, LaunchRow, MeasurementRow, Version
 from kernellab.views.blocks import WARNING, Card, Message, Row, Section, Table, table_of
 from kernellab.views.cards.listing import date_words
 from kernellab.views.cards.results import compiled_card
-from kernellab.views.elements import grid_words, html_page, interval, number, seconds_words
+from kernellab.views.elements import grid_words, html_page, interval, number
 
 _STYLE = """
 body { margin: 0; font: 15px/1.55 system-ui, sans-serif; background: Canvas; color: CanvasText; }
@@ -40,13 +40,13 @@ _LAUNCHES: dict[str, Callable[[LaunchRow], str]] = {
     ),
     "grid": lambda row: "" if row.launch.grid is None else grid_words(row.launch.grid),
     "arguments": lambda row: ", ".join(map(argument_words, row.launch.arguments)),
-    "time": lambda row: "" if row.seconds is None else seconds_words(row.seconds),
+    "time": lambda row: "" if row.seconds is None else time_text(row.seconds),
     "times": lambda row: f"{row.count:,}",
 }
 _MEASUREMENTS: dict[str, Callable[[MeasurementRow], str]] = {
     "config": lambda row: config_words(row.measurement.config),
     "status": lambda row: row.measurement.status,
-    "time": lambda row: "" if row.measurement.time_ms is None else seconds_words(row.measurement.time_ms / 1e3),
+    "time": lambda row: "" if row.measurement.time_ms is None else time_text(row.measurement.time_ms / 1e3),
     "device": lambda row: row.measurement.device,
     "when": lambda row: date_words(row.created),
 }
@@ -87,7 +87,7 @@ def _version_facts(row: VersionRow) -> str:
     launched = plural(row.launches, "time") if row.launches else ""
     facts += [("launched", launched), ("config", row.config), ("tags", ", ".join(row.tags))]
     if row.best_ms is not None:
-        facts.append(("best time", f"{seconds_words(row.best_ms / 1e3)} on {row.where}"))
+        facts.append(("best time", f"{time_text(row.best_ms / 1e3)} on {row.where}"))
     facts += [("note", note) for note in row.notes]
     cells = (f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in facts if value)
     return f'<table class="facts">{"".join(cells)}</table>'

@@ -7,7 +7,7 @@ from functools import partial
 from html import escape
 from typing import TYPE_CHECKING
 
-from kernellab.errors import plural
+from kernellab.errors import plural, time_text
 from kernellab.views.blocks import (
     WARNING,
     Block,
@@ -21,7 +21,6 @@ from kernellab.views.blocks import (
     TextOnly,
     html_table,
 )
-from kernellab.views.elements import seconds_words
 
 if TYPE_CHECKING:
     from kernellab.export.write import Exported
@@ -114,4 +113,4 @@ def _cells(row: VersionRow, now: float) -> tuple[str, ...]:
 
 def _time_words(row: VersionRow) -> str:
     """Return the best time where a GPU measured one; a time of the interpreter says nothing about the kernel."""
-    return "" if row.best_ms is None else f"{seconds_words(row.best_ms / 1e3)} ({row.where})"
+    return "" if row.best_ms is None else f"{time_text(row.best_ms / 1e3)} ({row.where})"

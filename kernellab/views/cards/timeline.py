@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from kernellab.errors import plural
+from kernellab.errors import plural, share_text, time_text
 from kernellab.inside.timeline import Timeline, Wave
 from kernellab.views.blocks import WARNING, Block, Card, Heading, Message, Section, notes, table_of
-from kernellab.views.elements import grid_words, percent_words, seconds_words
+from kernellab.views.elements import grid_words
 from kernellab.views.figures.canvas import figure_block
 from kernellab.views.figures.timeline import overhead_sentence, timeline_figure
 
@@ -21,14 +21,14 @@ def timeline_card(timeline: Timeline) -> Card:
     columns = {
         "wave": lambda wave: str(wave.number),
         "programs": lambda wave: f"{wave.programs:,}",
-        "share": lambda wave: percent_words(wave.share),
+        "share": lambda wave: share_text(wave.share),
         "from": lambda wave: _us(wave.start_us),
         "to": lambda wave: _us(wave.end_us),
     }
     waves: list[Wave] = list(timeline.waves)
     blocks.append(table_of(columns, waves, most_lines=_MOST_WAVES, rest_is="in .waves"))
     if timeline.shares:
-        parts = {"part": lambda part: part[0], "share of the programs' time": lambda part: percent_words(part[1])}
+        parts = {"part": lambda part: part[0], "share of the programs' time": lambda part: share_text(part[1])}
         blocks.append(table_of(parts, list(timeline.shares.items()), left=("part",)))
     return Card([Section(Heading(timeline.kernel, facts), [*blocks, *notes(timeline.notes)])])
 
@@ -39,7 +39,7 @@ def timeline_sentences(timeline: Timeline) -> list[str]:
         return ["The grid is empty."]
     used, programs = len(set(timeline.sm.tolist())), plural(len(timeline.sm), "program")
     span, launch, gap = map(_us, (timeline.span_us, timeline.launch_us, timeline.gap_us))
-    tail, idle = _us(timeline.tail_us), percent_words(timeline.idle_share)
+    tail, idle = _us(timeline.tail_us), share_text(timeline.idle_share)
     return [
         f"{programs} on {used} of {timeline.multiprocessors} SMs; at most {timeline.places_per_sm} per SM at a time.",
         f"Launch {launch}: programs {span}, before and after them {gap}.",
@@ -61,4 +61,4 @@ def _long_sentence(timeline: Timeline) -> list[str]:
 
 
 def _us(value: float) -> str:
-    return seconds_words(value / 1e6)
+    return time_text(value / 1e6)

@@ -9,7 +9,7 @@ from html import escape
 from itertools import pairwise
 from math import prod
 
-from kernellab.errors import plural
+from kernellab.errors import plural, share_text
 from kernellab.explain.traffic.accesses import WarpExample
 from kernellab.explain.traffic.result import DESCRIPTOR, ArgumentTraffic, Traffic, TrafficRow
 from kernellab.ir.effects import REACHED
@@ -23,7 +23,6 @@ from kernellab.views.elements import (
     code_line,
     grid_words,
     number,
-    percent_words,
     share_bar,
     size_words,
     style,
@@ -105,7 +104,7 @@ def shown_rows(traffic: Traffic) -> list[TrafficRow]:
 def _sample_notes(traffic: Traffic) -> Iterator[str]:
     """Yield a sentence on the part of the grid that was counted, if it was not all of it."""
     if traffic.share < 1 and traffic.is_known:
-        share = percent_words(traffic.share)
+        share = share_text(traffic.share)
         yield f"extrapolated from {share} of the grid; elements never read or written are unknown"
 
 
@@ -156,7 +155,7 @@ def _rows_html(traffic: Traffic) -> str:
 def _row_cells(row: TrafficRow, traffic: Traffic) -> tuple[str, ...]:
     """Return the cells of a row as HTML, "" where one has nothing to say."""
     is_global, useful = row.space == "global", min(1.0, row.bytes_used / row.bytes) if row.bytes else 1.0
-    moved = f"{size_words(row.bytes_used)} / {size_words(row.bytes)}, {percent_words(useful)}"
+    moved = f"{size_words(row.bytes_used)} / {size_words(row.bytes)}, {share_text(useful)}"
     moved += share_bar(useful, waste_class(used_share(row)))
     place = number(row.line, "d")
     if row.file and len({other.file for other in traffic.rows if other.file}) > 1:
@@ -170,7 +169,7 @@ def _row_cells(row: TrafficRow, traffic: Traffic) -> tuple[str, ...]:
         moved if is_global else "",
         f"{row.wavefronts:,}" if row.wavefronts else "",
         f"{row.conflicts:,}" if row.conflicts else "",
-        percent_words(row.lanes_off) if row.lanes_off else "",
+        share_text(row.lanes_off) if row.lanes_off else "",
     )
 
 

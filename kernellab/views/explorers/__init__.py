@@ -14,19 +14,11 @@ from itertools import groupby
 
 from kernellab._triton.tiles import layouts_in
 from kernellab.compile.types import Compiled
-from kernellab.errors import plural
+from kernellab.errors import plural, share_text, time_text
 from kernellab.explain.profile import LineSamples, Profile, Reasons, Stall, sum_reasons
 from kernellab.ir.graph import calls_of, main_file, short_file
 from kernellab.ir.instructions import instruction_of
-from kernellab.views.elements import (
-    code_line,
-    file_text,
-    html_page,
-    percent_words,
-    seconds_words,
-    size_words,
-    style_sheet,
-)
+from kernellab.views.elements import code_line, file_text, html_page, size_words, style_sheet
 from kernellab.views.explorers.exploration import (
     Badge,
     Exploration,
@@ -224,7 +216,7 @@ def _facts(stage: Stage) -> str:
     word = "operation" if stage.name in {"ttir", "ttgir"} else "instruction"
     facts = [plural(stage.instructions, word), plural(len(stage.lines), "line"), size_words(stage.bytes)]
     if stage.seconds is not None:
-        facts.append(f"made in {seconds_words(stage.seconds)}")
+        facts.append(f"made in {time_text(stage.seconds)}")
     return " · ".join(facts)
 
 
@@ -236,7 +228,7 @@ def _times(compiled: Compiled) -> str:
     hues = {name: SERIES[place % len(SERIES)] for place, name in enumerate(times)}
     slices = "".join(f'<i style="flex:{times[name] / total:.4f} 1 0;background:{hues[name]}"></i>' for name in times)
     labels = "".join(
-        f'<span style="border-color:{hues[name]}">{escape(name)} {seconds_words(times[name])}</span> ' for name in times
+        f'<span style="border-color:{hues[name]}">{escape(name)} {time_text(times[name])}</span> ' for name in times
     )
     return f'<div class="kx-times" title="compile time by stage"><div>{slices}</div>{labels}</div>'
 
@@ -357,13 +349,13 @@ class Heat:
         if mark is None:
             return "<b></b>"
         heat = f"--heat:{math.sqrt(mark.share):.2f}"
-        return f'<b style="{heat}" title="{escape(mark.tip)}">{percent_words(mark.share)}</b>'
+        return f'<b style="{heat}" title="{escape(mark.tip)}">{share_text(mark.share)}</b>'
 
     def with_share(self, line: str) -> str:
         """Return a line of machine code with the share of its instruction before it."""
         address = _ADDRESS.search(line)
         share = self.instructions.get(int(address[1], 16), 0.0) if address else 0.0
-        return f"{percent_words(share):>6} {line}" if share >= _LEAST_SHARE else f"{_BLANK}{line}"
+        return f"{share_text(share):>6} {line}" if share >= _LEAST_SHARE else f"{_BLANK}{line}"
 
 
 def heat_of(profile: Profile) -> Heat | None:
@@ -377,9 +369,9 @@ def heat_of(profile: Profile) -> Heat | None:
     marks = {}
     for key, lines in lines_of.items():  # several where it was inlined through several calls
         share, first = sum(line.share.value for line in lines), lines[0].share
-        bounds = f" ({percent_words(first.low)} to {percent_words(first.high)})" if len(lines) == 1 else ""
+        bounds = f" ({share_text(first.low)} to {share_text(first.high)})" if len(lines) == 1 else ""
         reasons = reasons_words(sum_reasons(line.reasons for line in lines))
-        marks[key] = HeatMark(share, f"{percent_words(share)}{bounds} of the samples: {reasons}")
+        marks[key] = HeatMark(share, f"{share_text(share)}{bounds} of the samples: {reasons}")
     return Heat(marks, {sample.address: sample.samples / profile.samples for sample in profile.instructions})
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kernellab.benchmark.comparison import Comparison
 from kernellab.checking.comparison import Check
 from kernellab.compile.types import Compiled
-from kernellab.errors import plural
+from kernellab.errors import plural, share_text, time_text
 from kernellab.explain.causes import PerformanceFinding
 from kernellab.explain.explanation import Explanation
 from kernellab.explain.model import roofline_seconds
@@ -18,7 +18,7 @@ from kernellab.explain.profile import LineSamples, Profile, Stall
 from kernellab.ir.graph import short_file
 from kernellab.target import block_bounds, limits_of
 from kernellab.views.compile_facts import needs_of, resource_facts
-from kernellab.views.elements import grid_words, percent_words, seconds_words, shorten
+from kernellab.views.elements import grid_words, shorten
 from kernellab.views.figures.canvas import (
     BAR_INCHES,
     LINE_CHARACTERS,
@@ -61,7 +61,7 @@ def occupancy_figure(compiled: Compiled, *, dark: bool = False) -> Figure:
     axes.axvline(least, color=theme.failed, linewidth=1, linestyle="--")
     name_bars(axes, list(bounds))
     axes.set_xlim(0, 1.1 * end)
-    share = "" if resources.occupancy is None else f"occupancy {percent_words(resources.occupancy)}"
+    share = "" if resources.occupancy is None else f"occupancy {share_text(resources.occupancy)}"
     limiter = f", limited by {resources.limiter}" if resources.limiter and (resources.occupancy or 0) < 1 else ""
     title = f"{compiled.kernel} for {compiled.target}: {share}{limiter}"
     label(axes, theme, x="blocks per SM that each resource allows", title=title)
@@ -81,9 +81,9 @@ def explanation_figure(explanation: Explanation, *, dark: bool = False) -> Figur
     ] or ["No suggestion."]
     title = f"{explanation.kernel} on {facts.device.name}: limited by {explanation.bound}"
     figure, axes = _units_axes(title, times.terms, total_s, theme, LINE_INCHES * len(lines))
-    took = f"{'measured' if is_measured else 'estimated'} {seconds_words(total_s)}"
+    took = f"{'measured' if is_measured else 'estimated'} {time_text(total_s)}"
     axes.axvline(total_s * 1e6, color=theme.text, linewidth=1.4, label=took)
-    bound = f"roofline bound {seconds_words(floor_s)}"
+    bound = f"roofline bound {time_text(floor_s)}"
     axes.axvline(floor_s * 1e6, color=theme.winner, linewidth=1.4, linestyle="--", label=bound)
     axes.set_xlim(0, 1.15 * max(total_s, floor_s, *times.terms.values()) * 1e6)
     add_legend(figure, theme, loc="outside upper right", ncols=2)
@@ -97,9 +97,9 @@ def prediction_figure(prediction: Prediction, *, dark: bool = False) -> Figure:
     title = f"{prediction.kernel}: predicted for {prediction.device}, limited by {prediction.bound}"
     terms = {name: ms / 1e3 for name, ms in prediction.terms.items()}
     figure, axes = _units_axes(title, terms, prediction.time_ms / 1e3, theme)
-    interval = f"{seconds_words(prediction.low_ms / 1e3)} to {seconds_words(prediction.high_ms / 1e3)}"
+    interval = f"{time_text(prediction.low_ms / 1e3)} to {time_text(prediction.high_ms / 1e3)}"
     axes.axvspan(prediction.low_ms * 1e3, prediction.high_ms * 1e3, color=theme.faint, alpha=0.5, label=interval)
-    predicted = f"predicted {seconds_words(prediction.time_ms / 1e3)}"
+    predicted = f"predicted {time_text(prediction.time_ms / 1e3)}"
     axes.axvline(prediction.time_ms * 1e3, color=theme.text, linewidth=1.4, label=predicted)
     axes.set_xlim(0, 1.05 * prediction.high_ms * 1e3)
     add_legend(figure, theme, loc="outside upper right", ncols=2)
@@ -115,7 +115,7 @@ def _units_axes(
     figure, axes = single_axes(8.0, 1.25 + BAR_INCHES * len(units) + more_inches, theme)
     for place, (_, seconds) in enumerate(units):
         axes.barh(place, seconds * 1e6, height=0.62, color=theme.tied if place else theme.failed)
-        write_beside(axes, seconds * 1e6, place, seconds_words(seconds), theme)
+        write_beside(axes, seconds * 1e6, place, time_text(seconds), theme)
     name_bars(axes, [str(unit) for unit, _ in units])
     label(axes, theme, x="us that each unit would take alone", title=title)
     return figure, axes

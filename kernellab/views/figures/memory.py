@@ -5,21 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kernellab.errors import plural
+from kernellab.errors import plural, share_text, time_text
 from kernellab.explain.traffic.result import Traffic, TrafficRow
 from kernellab.ir.effects import Effects
 from kernellab.ir.operations import Access
 from kernellab.launch.run import Run, finding_words
-from kernellab.views.elements import (
-    PAST,
-    grid_words,
-    lines_words,
-    percent_words,
-    seconds_words,
-    shorten,
-    size_words,
-    unknown_words,
-)
+from kernellab.views.elements import PAST, grid_words, lines_words, shorten, size_words, unknown_words
 from kernellab.views.figures.access_maps import WASTE_COLOURS, waste_class
 from kernellab.views.figures.canvas import (
     BAR_INCHES,
@@ -123,9 +114,9 @@ def _draw_bytes(axes: Axes, rows: Sequence[TrafficRow], traffic: Traffic, theme:
         colour = WASTE_COLOURS[waste_class(share)]
         axes.barh(place, row.bytes / scale, height=0.62, color=colour, alpha=0.3)
         axes.barh(place, min(row.bytes_used, row.bytes) / scale, height=0.62, color=colour)
-        words = f"{size_words(row.bytes)}, {percent_words(share)} useful"
+        words = f"{size_words(row.bytes)}, {share_text(share)} useful"
         write_beside(axes, row.bytes / scale, place, words, theme)
-    sample = "" if traffic.share == 1 else f" (extrapolated from {percent_words(traffic.share)} of the grid)"
+    sample = "" if traffic.share == 1 else f" (extrapolated from {share_text(traffic.share)} of the grid)"
     _name_rows(axes, rows, f"{unit} transferred, the useful part solid{sample}", theme)
 
 
@@ -151,7 +142,7 @@ def run_figure(run: Run, *, dark: bool = False) -> Figure:
     """Draw how many elements of each argument a launch changed; findings of the checked run stand below."""
     theme = theme_of(dark)
     where = "CPU interpreter" if run.where == "interpreter" else "GPU"
-    title = f"{run.kernel}: elements changed ({where}, grid {grid_words(run.grid)}, {seconds_words(run.seconds)})"
+    title = f"{run.kernel}: elements changed ({where}, grid {grid_words(run.grid)}, {time_text(run.seconds)})"
     findings = [f"{finding.severity}: {finding_words(finding)}" for finding in run.findings[:_MOST_FINDINGS]]
     lines = [shorten(finding, LINE_CHARACTERS) for finding in findings]
     rest = len(run.findings) - _MOST_FINDINGS

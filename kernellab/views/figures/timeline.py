@@ -5,9 +5,9 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
-from kernellab.errors import plural
+from kernellab.errors import plural, share_text, time_text
 from kernellab.inside.timeline import Timeline
-from kernellab.views.elements import grid_words, percent_words, seconds_words, shorten
+from kernellab.views.elements import grid_words, shorten
 from kernellab.views.figures.canvas import (
     LINE_CHARACTERS,
     LINE_INCHES,
@@ -66,8 +66,8 @@ def _sentence_colour(timeline: Timeline, theme: Theme) -> str:
 
 def overhead_sentence(timeline: Timeline) -> str:
     """Return the cost of the time stamps; where it is high, that the picture is not that of the plain kernel."""
-    stamped, plain = (seconds_words(time / 1e6) for time in (timeline.stamped_us, timeline.plain_us))
-    cost = f"The time stamps cost {percent_words(max(0.0, timeline.overhead))} ({stamped} vs {plain} without)"
+    stamped, plain = (time_text(time / 1e6) for time in (timeline.stamped_us, timeline.plain_us))
+    cost = f"The time stamps cost {share_text(max(0.0, timeline.overhead))} ({stamped} vs {plain} without)"
     return f"{cost}, so the times of the plain kernel differ." if timeline.has_high_overhead else f"{cost}."
 
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from html import escape
 from math import floor, log10, prod
 
-from kernellab.errors import plural
+from kernellab.errors import plural, time_text
 from kernellab.explore.controls import Control, label_of
 from kernellab.explore.points import FIRST, Evaluation, PointHistory
 from kernellab.launch.run import Severity, finding_words
 from kernellab.store.columns import Status
 from kernellab.tune.result import Row
 from kernellab.views.compile_facts import resource_facts
-from kernellab.views.elements import Fact, compile_words, grid_words, number, seconds_words, shorten, style
+from kernellab.views.elements import Fact, compile_words, grid_words, number, shorten, style
 from kernellab.views.palette import BAD, BLUE, GOOD, GREY, WARNING
 
 
@@ -88,7 +88,7 @@ def _predicted_fact(evaluation: Evaluation) -> Fact | None:
     prediction = evaluation.prediction
     if prediction is None or evaluation.has_failed or evaluation.row.time_ms is not None:
         return None
-    time, low, high = (seconds_words(ms / 1e3) for ms in (prediction.time_ms, prediction.low_ms, prediction.high_ms))
+    time, low, high = (time_text(ms / 1e3) for ms in (prediction.time_ms, prediction.low_ms, prediction.high_ms))
     return Fact("predicted time", time, f"{low} to {high} on {prediction.device}, limited by {prediction.bound}")
 
 
