@@ -20,11 +20,7 @@ from kernellab.errors import UsageError
 
 
 def window(
-    base: torch.Tensor,
-    shape: Sequence[int],
-    stride: Sequence[int],
-    offset: int = 0,
-    dtype: torch.dtype | None = None,
+    base: torch.Tensor, shape: Sequence[int], stride: Sequence[int], offset: int = 0, dtype: torch.dtype | None = None
 ) -> torch.Tensor:
     """Return a view of the memory of ``base``; ``offset`` counts elements of ``dtype`` from its first element."""
     if dtype is None or dtype == base.dtype:

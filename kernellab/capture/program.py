@@ -182,12 +182,7 @@ class Program(Displayable):
         return inputs
 
     def export(
-        self,
-        path: str | Path,
-        *,
-        name: str = "program",
-        donated: Collection[str] = (),
-        workspace: bool = False,
+        self, path: str | Path, *, name: str = "program", donated: Collection[str] = (), workspace: bool = False
     ) -> Exported:
         """Write the program as a Python module that needs torch and Triton, and nothing of kernellab.
 

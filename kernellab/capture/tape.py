@@ -311,9 +311,7 @@ def refs_in(value: Any) -> Iterator[Ref]:
 
 
 def map_nested(
-    value: Any,
-    change: Callable[[Any], Any],
-    make_named: Callable[[Any, Any], Any] = lambda cls, parts: cls(*parts),
+    value: Any, change: Callable[[Any], Any], make_named: Callable[[Any, Any], Any] = lambda cls, parts: cls(*parts)
 ) -> Any:
     """Return nested lists, tuples, dicts and slices with ``change`` applied to each leaf.
 

@@ -46,12 +46,7 @@ def wrap_lines(text: str, width: int) -> str:
 def _broken(line: str, width: int) -> list[str]:
     indent = line[: len(line) - len(line.lstrip())] + "    "
     return textwrap.wrap(
-        line,
-        width,
-        subsequent_indent=indent,
-        replace_whitespace=False,
-        break_long_words=False,
-        break_on_hyphens=False,
+        line, width, subsequent_indent=indent, replace_whitespace=False, break_long_words=False, break_on_hyphens=False
     )
 
 

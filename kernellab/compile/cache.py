@@ -22,15 +22,7 @@ from kernellab._triton import CODE_GENERATOR
 from kernellab.compile.entries import UNREADABLE, Listing, entry_folder, listing_of, mark_used, read_entry, relabel_json
 from kernellab.compile.types import Compiled, CompileJob, compile_job
 from kernellab.compile.worker import BuildRequest, compile_kernel, graph_of_job, raw_graph_of_job, unwritable
-from kernellab.errors import (
-    CompileError,
-    KernellabError,
-    Place,
-    StoreError,
-    UnknownTarget,
-    WorkerDied,
-    warn_user,
-)
+from kernellab.errors import CompileError, KernellabError, Place, StoreError, UnknownTarget, WorkerDied, warn_user
 from kernellab.ir.effects import Effects, effects_of
 from kernellab.ir.graph import Graph, graph_from_json
 from kernellab.target import Target, known_targets, parse_target, well_formed_target
@@ -107,11 +99,7 @@ class Compiler:
                 del self._done[next(iter(self._done))]
 
     def stream(
-        self,
-        jobs: Sequence[JobSource],
-        *,
-        from_both_ends: bool = False,
-        idle: Callable[[], bool] | None = None,
+        self, jobs: Sequence[JobSource], *, from_both_ends: bool = False, idle: Callable[[], bool] | None = None
     ) -> Iterator[tuple[int, Compiled | KernellabError]]:
         """Compile jobs in parallel; yield index and result, or error, of each as it comes.
 

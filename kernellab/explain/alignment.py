@@ -39,11 +39,7 @@ class Divisibility:
 
 
 def width_limits(
-    compiled: Compiled,
-    operation: Operation,
-    elements: int,
-    arguments: Mapping[str, Any],
-    assumed: Collection[str] = (),
+    compiled: Compiled, operation: Operation, elements: int, arguments: Mapping[str, Any], assumed: Collection[str] = ()
 ) -> tuple[WidthLimit, ...]:
     """Return the reasons why no single instruction moves ``elements`` neighbouring elements of a load or store.
 

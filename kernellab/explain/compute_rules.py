@@ -9,14 +9,7 @@ from kernellab.errors import plural, share_text, time_text
 from kernellab.explain.causes import Cause, PerformanceFinding, count_text, lines_text, sentence
 from kernellab.explain.facts import MOST_WARPS, WARP_THREADS, DotFacts, Facts, LineFacts
 from kernellab.explain.memory_rules import iterations_text, scale_traffic
-from kernellab.explain.model import (
-    ROUND_S,
-    Bottleneck,
-    last_wave_loss,
-    leaves_idle,
-    times_of,
-    with_measured_time,
-)
+from kernellab.explain.model import ROUND_S, Bottleneck, last_wave_loss, leaves_idle, times_of, with_measured_time
 
 _MOST_REGISTERS, _SM_REGISTERS = 255, 1 << 16  # of a thread, of an SM
 _FEW_WARPS = 8  # resident on a multiprocessor; fewer do not hide latency
@@ -143,11 +136,7 @@ _ARITHMETIC = {
     "pow": (0.12, "pow by libdevice", "Multiply instead, or write tl.exp2(y * tl.log2(x))"),
     "division64": (0.15, "64-bit division by a runtime value", f"Divide 32-bit integers, by {_BY_AXES}"),
     "division": (0.4, "integer division by a runtime value", f"Divide by {_BY_AXES}"),
-    "precise": (
-        0.5,
-        "exactly rounded division or roots",
-        "Use the approximate / and tl.sqrt where that is enough",
-    ),
+    "precise": (0.5, "exactly rounded division or roots", "Use the approximate / and tl.sqrt where that is enough"),
 }
 
 

@@ -233,10 +233,7 @@ def _check_source(plan: LauncherPlan, expected: Sequence[OutputSummary], *, has_
             *comparison_lines(max([*shares, tolerance_over(dtypes, has_dot=has_dot)]), _rounded_outputs(plan, dtypes)),
         ]
     else:
-        lines += [
-            f"    {launch_call(plan, ', **meta')}",
-            '    return "runs; no expected outputs are recorded"',
-        ]
+        lines += [f"    {launch_call(plan, ', **meta')}", '    return "runs; no expected outputs are recorded"']
     return "\n".join(lines)
 
 

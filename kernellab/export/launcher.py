@@ -108,11 +108,7 @@ RECORDER = 'RECORD = getattr(torch._C._profiler, "_RecordFunctionFast", torch.pr
 
 
 def launch_text(
-    plan: LauncherPlan,
-    configs: str = "META",
-    *,
-    defaults: str = "those of the recorded launch",
-    is_marked: bool = True,
+    plan: LauncherPlan, configs: str = "META", *, defaults: str = "those of the recorded launch", is_marked: bool = True
 ) -> str:
     """Return the source of ``launch``; ``configs`` is the expression of the meta-parameters of a call.
 

@@ -18,14 +18,7 @@ from kernellab.export.checking import OutputSummary, summarize_outputs
 from kernellab.export.exchange import bundle_bytes, measurement_lines
 from kernellab.export.module import module_text, why_unwritable
 from kernellab.export.torch_op import recorded_grids_remark, torch_op_text
-from kernellab.registry import (
-    RecordedVersion,
-    VersionRow,
-    grid_text,
-    recorded_version,
-    regenerated_inputs,
-    values_of,
-)
+from kernellab.registry import RecordedVersion, VersionRow, grid_text, recorded_version, regenerated_inputs, values_of
 from kernellab.registry.listing import listing
 from kernellab.store import LaunchRow, MeasurementRow, Store, Version
 

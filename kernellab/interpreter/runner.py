@@ -260,9 +260,7 @@ def _available_bytes() -> int:
 
 
 INTERPRET_WORKER = WorkerKind(
-    "interpret",
-    preload=("kernellab.interpreter.worker:start",),
-    environment={"TRITON_INTERPRET": "1"},
+    "interpret", preload=("kernellab.interpreter.worker:start",), environment={"TRITON_INTERPRET": "1"}
 )
 _IF_SLOW = "Give it longer (--timeout, timeout_s=) or fewer programs, unless one of its loops does not end."
 

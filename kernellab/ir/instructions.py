@@ -284,7 +284,7 @@ _INSTRUCTION_READERS: Mapping[str, _Reader] = {
 
 # What ptxas neither makes by itself nor turns into something else.
 _TRACED = frozenset(InstructionKind) - {
-    *(InstructionKind.BARRIER, InstructionKind.SHARED, InstructionKind.SPILL, InstructionKind.OTHER),
+    *(InstructionKind.BARRIER, InstructionKind.SHARED, InstructionKind.SPILL, InstructionKind.OTHER)
 }
 _Key = tuple[Frame | None, InstructionKind | None]  # None stands for all
 

@@ -231,10 +231,7 @@ def _assembly_lines(text: str) -> Iterator[tuple[str, Location | None]]:
 
 
 def _assembly_location(
-    match: re.Match[str],
-    files: Mapping[str, str],
-    names: Mapping[str, str],
-    calls: dict[_Position, _Position],
+    match: re.Match[str], files: Mapping[str, str], names: Mapping[str, str], calls: dict[_Position, _Position]
 ) -> Location:
     """Return the place of a ``.loc`` with its callers.
 

@@ -96,10 +96,7 @@ def union(values: Iterable[Alternatives], operation: int) -> Alternatives:
 
 
 def combine(
-    left: Alternatives,
-    right: Alternatives,
-    rule: Callable[[Linear, Linear], Alternative],
-    operation: int,
+    left: Alternatives, right: Alternatives, rule: Callable[[Linear, Linear], Alternative], operation: int
 ) -> Alternatives:
     """Return ``rule`` of every pair of alternatives; an opaque one stays what it is."""
     if left == NUMBER == right:

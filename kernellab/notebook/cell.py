@@ -398,11 +398,7 @@ def _store_launches(
 
 
 def _kernel_report(
-    lab: Lab,
-    record: LaunchRecord,
-    version: Version | None,
-    checks: tuple[Check, ...],
-    predictions: CellPredictions,
+    lab: Lab, record: LaunchRecord, version: Version | None, checks: tuple[Check, ...], predictions: CellPredictions
 ) -> KernelReport:
     closure = record.closure or closure_of(record.kernel)[0]
     entry = closure.functions[0]

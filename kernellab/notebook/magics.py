@@ -24,11 +24,7 @@ from kernellab.export.write import Exported
 from kernellab.inside.first_difference import FirstDifference
 from kernellab.lab import Lab
 from kernellab.notebook.cell import CellOptions, require_checks, run_cell_async, run_without_loop
-from kernellab.notebook.expressions import (
-    launch_of_text,
-    parse_options,
-    strip_quotes,
-)
+from kernellab.notebook.expressions import launch_of_text, parse_options, strip_quotes
 from kernellab.registry import Listing, LoadedVersion
 from kernellab.registry.listing import VersionStatus, listing_of_version, remove, search, tag
 from kernellab.registry.versions import key_of

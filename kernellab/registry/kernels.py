@@ -15,11 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kernellab._triton.closure import decorated_closure_of
-from kernellab._triton.kernel import (
-    Kernel,
-    decorators_of,
-    jit_function,
-)
+from kernellab._triton.kernel import Kernel, decorators_of, jit_function
 from kernellab._triton.loading import load
 from kernellab.compile.cache import Compiler
 from kernellab.errors import KernellabError, SourceError, UnknownName, UsageError, plural, value_message, value_text

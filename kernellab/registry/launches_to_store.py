@@ -9,12 +9,7 @@ from types import FunctionType, MappingProxyType
 from typing import Any
 
 from kernellab._triton.closure import value_closure_of
-from kernellab._triton.kernel import (
-    best_config,
-    constexpr_value,
-    dtype_name,
-    is_jit_function,
-)
+from kernellab._triton.kernel import best_config, constexpr_value, dtype_name, is_jit_function
 from kernellab.compile.types import Compiled
 from kernellab.launch.arguments import bypass_modes
 from kernellab.launch.bound_launch import ValueSample, sample_of

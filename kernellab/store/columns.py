@@ -81,7 +81,7 @@ PREDICTED_COLUMNS = {
 """The columns of a tuning that nothing measured, which the store does not keep."""
 
 BITS_COLUMNS = {
-    "bits": Column("string or null", "the class of configs with equal bits in all outputs, from A; null without it"),
+    "bits": Column("string or null", "the class of configs with equal bits in all outputs, from A; null without it")
 }
 """The columns of a tuning by equal bits, which the store does not keep."""
 

@@ -11,12 +11,7 @@ from typing import Any
 
 from kernellab._triton.closure import value_key
 from kernellab.checking.reference import require_names, select_arguments
-from kernellab.errors import (
-    UsageError,
-    first_line,
-    value_message,
-    value_text,
-)
+from kernellab.errors import UsageError, first_line, value_message, value_text
 from kernellab.source import CONFIG_OPTIONS
 
 _IN_JSON = {bool, int, float, str, type(None)}

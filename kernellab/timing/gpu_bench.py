@@ -9,28 +9,12 @@ from statistics import median
 
 from kernellab.checking.comparison import OutputDifference
 from kernellab.checking.reference import Reference
-from kernellab.errors import (
-    KernellabError,
-    LaunchError,
-    UsageError,
-    WorkerDied,
-    WorkerTimeout,
-    first_line,
-    plural,
-)
+from kernellab.errors import KernellabError, LaunchError, UsageError, WorkerDied, WorkerTimeout, first_line, plural
 from kernellab.gpu.ipc import IpcExport
 from kernellab.launch.arguments import CannotExport
 from kernellab.launch.bound_launch import Trials
 from kernellab.timing.bench import Bench, BenchOptions, measure_singly, require_good
-from kernellab.timing.bench_jobs import (
-    BenchJob,
-    BenchKernel,
-    CompareJob,
-    LaunchTimes,
-    MeasureJob,
-    RoundsJob,
-    Setup,
-)
+from kernellab.timing.bench_jobs import BenchJob, BenchKernel, CompareJob, LaunchTimes, MeasureJob, RoundsJob, Setup
 from kernellab.timing.bench_setup import CommonMemory, bench_kernel
 from kernellab.timing.config import NO_CONFIG
 from kernellab.timing.launches import Implementation, KernelLaunch, Launches, on_device

@@ -61,10 +61,7 @@ class Predictor:
 def with_prediction(row: Row, prediction: Prediction) -> Row:
     """Return a row with a predicted time and its interval."""
     return replace(
-        row,
-        predicted_ms=prediction.time_ms,
-        predicted_low_ms=prediction.low_ms,
-        predicted_high_ms=prediction.high_ms,
+        row, predicted_ms=prediction.time_ms, predicted_low_ms=prediction.low_ms, predicted_high_ms=prediction.high_ms
     )
 
 

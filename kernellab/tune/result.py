@@ -13,14 +13,7 @@ from kernellab.source import INTEGER_OPTIONS
 from kernellab.store import History, Measurement
 from kernellab.store.columns import BITS_COLUMNS, OUTCOME_COLUMNS, PREDICTED_COLUMNS, Status
 from kernellab.timing.config import Config
-from kernellab.timing.outcome import (
-    OutcomeRow,
-    cell_value,
-    fields_of_record,
-    record_of,
-    require_frame_of,
-    with_types,
-)
+from kernellab.timing.outcome import OutcomeRow, cell_value, fields_of_record, record_of, require_frame_of, with_types
 from kernellab.workers.forks_and_interrupts import cached_property, import_uninterrupted
 
 if TYPE_CHECKING:

@@ -43,11 +43,7 @@ _KINDS = {
     "ATOMS": "atomic in shared memory",
 }
 _OF_PTX = {"ld": "load", "ldu": "load", "st": "store", "atom": "atomic", "red": "atomic"}
-_IN_SHARED = {
-    "load": "load from shared memory",
-    "store": "store to shared memory",
-    "atomic": "atomic in shared memory",
-}
+_IN_SHARED = {"load": "load from shared memory", "store": "store to shared memory", "atomic": "atomic in shared memory"}
 _WORD = 4
 _COMBINABLE = frozenset({"add", "min", "max", "and", "or", "xor"})
 _VOTES = frozenset({"vote", "activemask", "match", "elect"})

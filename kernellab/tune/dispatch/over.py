@@ -21,14 +21,7 @@ from kernellab.timing.config import Config, Space
 from kernellab.timing.launches import Launches
 from kernellab.tune.dispatch.measuring import CaseSpec, LocalCases
 from kernellab.tune.dispatch.plan import Plan, PlanPolicy, cover_steps, fit_rule, regrets_of
-from kernellab.tune.dispatch.result import (
-    CaseMeasurer,
-    CaseRequest,
-    Dispatch,
-    DispatchProgress,
-    MeasuredCase,
-    Watch,
-)
+from kernellab.tune.dispatch.result import CaseMeasurer, CaseRequest, Dispatch, DispatchProgress, MeasuredCase, Watch
 from kernellab.tune.dispatch.rule import whole_number
 from kernellab.tune.dispatch.table import CaseTable
 from kernellab.tune.progress import ignore_progress
