@@ -26,6 +26,7 @@ import triton
 from triton import knobs
 from triton.backends.driver import DriverBase
 from triton.compiler import CompiledKernel
+from triton.runtime._allocation import set_profile_allocator
 from triton.runtime.driver import driver
 from triton.runtime.errors import OutOfResources
 from triton.tools.tensor_descriptor import TensorDescriptor
@@ -163,9 +164,14 @@ def unload_with_handle(handle: Any, unload: Callable[[int], None]) -> None:
         weakref.finalize(handle, unload, handle.module).atexit = False
 
 
-def set_scratch_allocator(allocate: Callable[[int], Any]) -> None:
-    """Set Triton's allocator of scratch memory, in a process where the user sets none."""
-    triton.set_allocator(lambda size_bytes, alignment, stream: allocate(size_bytes))
+def set_scratch_allocators(allocate: Callable[[str, int], Any]) -> None:
+    """Set Triton's allocators of scratch memory, in a process where the user sets none.
+
+    ``allocate`` returns memory of a kind and a size in bytes: "global", or "profile" for instrumented kernels, as
+    zeros. A kernel may need both at once.
+    """
+    triton.set_allocator(lambda size_bytes, alignment, stream: allocate("global", size_bytes))
+    set_profile_allocator(lambda size_bytes, alignment, stream: allocate("profile", size_bytes))
 
 
 @lru_cache(maxsize=1)

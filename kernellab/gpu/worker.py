@@ -19,7 +19,7 @@ from kernellab._triton.drivers import (
     LAUNCH_ERRORS,
     compiled_from_files,
     relauncher,
-    set_scratch_allocator,
+    set_scratch_allocators,
     unload_with_handle,
     use_driver_without_torch,
 )
@@ -102,16 +102,17 @@ class TrialOutcome:
 class _Worker:
     """The state of this process: scratch memory, shared by its successive launches, and its kernels."""
 
-    scratch: DeviceBytes = field(default_factory=lambda: DeviceBytes(0, 0))
+    scratch: dict[str, DeviceBytes] = field(default_factory=dict)
     kernels: RunningCompiles | None = None
     is_warm: bool = False
 
-    def scratch_of(self, size_bytes: int) -> DeviceBytes:
-        """Return scratch memory of at least ``size_bytes``."""
-        if self.scratch.size_bytes < size_bytes:
+    def scratch_of(self, kind: str, size_bytes: int) -> DeviceBytes:
+        """Return scratch memory of a kind, of at least ``size_bytes``; as zeros for an instrumented kernel."""
+        if kind not in self.scratch or self.scratch[kind].size_bytes < size_bytes:
             driver.synchronize()
-            self.scratch = driver.allocate(size_bytes)
-        return self.scratch
+            self.scratch[kind] = driver.allocate(size_bytes)
+        memory = self.scratch[kind]
+        return memory.zero_() if kind == "profile" else memory
 
 
 @lru_cache(maxsize=1)
@@ -123,7 +124,7 @@ def use_device(number: int) -> None:
     """Work on a device from now on, without torch; provide scratch memory to kernels."""
     driver.use_device(number)
     use_driver_without_torch(driver.current_device, driver.capability_of)
-    set_scratch_allocator(_worker().scratch_of)
+    set_scratch_allocators(_worker().scratch_of)
 
 
 def warm_up(job: WarmUp, progress: object) -> None:
@@ -157,9 +158,9 @@ def require_same_device(job: WarmUp, uuid: bytes) -> None:
         )
 
 
-def scratch_in_use() -> DeviceBytes:
+def scratch_in_use() -> tuple[DeviceBytes, ...]:
     """Return the current scratch memory; a CUDA graph of a launch uses its address but does not keep it alive."""
-    return _worker().scratch
+    return tuple(_worker().scratch.values())
 
 
 def await_kernels() -> None:

@@ -1,7 +1,7 @@
 """Whether two kernels compute the same, without a tolerance: `lab.equivalent`.
 
 Both run on the CPU in the algebra of `kernellab.interpreter.algebra`, on copies of the same arguments, and the bits of
-all that they write are compared.
+all that they write are compared. On a GPU, Triton's floating-point sanitizer can do the same to the compiled kernels.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from kernellab._triton.kernel import autotune_settings, is_kernel, parameter_names
+from kernellab._triton.kernel import autotune_settings, is_kernel, jit_function, parameter_names
+from kernellab._triton.sanitizer import sanitized_floats, sanitizer_problem
 from kernellab.checking.payload_tensor import in_algebra
 from kernellab.checking.reference import call_by_name
 from kernellab.display import Drawable
-from kernellab.errors import KernellabError, UsageError, plural, value_message
+from kernellab.errors import CannotRun, KernellabError, UsageError, plural, value_message
 from kernellab.inside.recorded_launch import launch_of_call
 from kernellab.ir.effects import Effects
 from kernellab.launch.arguments import memory_of, values_of
@@ -25,7 +26,7 @@ from kernellab.launch.poison import bits_of
 from kernellab.launch.run import Finding, Run, Severity, finding_words, run_on_cpu
 from kernellab.launch.runtime import Interpret
 from kernellab.registry import Session
-from kernellab.timing.launches import KernelLaunch, call_hooks, set_to_zero
+from kernellab.timing.launches import KernelLaunch, call_hooks, outputs_on_copies, set_to_zero
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,25 +113,32 @@ def run_call_in_algebra(session: Session, call: UserCall, timeout_s: float) -> R
     )
 
 
-def equivalence_of(session: Session, call: UserCall, other: Any, timeout_s: float) -> Equivalence:
+def equivalence_of(
+    session: Session, call: UserCall, other: Any, timeout_s: float, *, on_gpu: bool = False
+) -> Equivalence:
     """Compare a call with another kernel, other options or a function of torch, in the algebra.
+
+    With ``on_gpu``, both kernels are compiled with Triton's floating-point sanitizer and launched on the GPU.
 
     ``other`` is a kernel with the same arguments, ``(kernel, grid, meta)``, a `triton.Config` or a dict of options of
     the same kernel, or a function of kernel parameters by name. Of ``call.meta``, each kernel gets what it takes.
 
     Raises:
         UsageError: ``other`` is none of these, or the kernels have other arguments.
-        LaunchError: the arguments do not fit one of the kernels.
+        LaunchError: the arguments do not fit one of the kernels, or the GPU or Triton has no sanitizer.
         KernellabError: one side fails, or the function uses an operation that the algebra does not know.
     """
     other_call = _other_call(session, call, other)
+    if on_gpu:
+        _require_sanitizer(session, call, other_call)
+    outcome_of = _sanitized_outcome if on_gpu else _outcome
     launch = launch_of_call(session, call if other_call is None else _without_names_of(other_call, call))
-    left = _outcome(session, call, launch, timeout_s)
+    left = outcome_of(session, call, launch, timeout_s)
     if other_call is None:
         right = _outcome_of_function(other, launch.arguments, left)
         return compare_outcomes(left, right, (left.name, right.name))
     launch = launch_of_call(session, _without_names_of(call, other_call))
-    right = _renamed(_outcome(session, other_call, launch, timeout_s), call, other_call)
+    right = _renamed(outcome_of(session, other_call, launch, timeout_s), call, other_call)
     return compare_outcomes(left, right, _names(left.name, right.name, other))
 
 
@@ -194,6 +202,33 @@ def outcome_of_launch(
 def _outcome(session: Session, call: UserCall, launch: KernelLaunch, timeout_s: float) -> AlgebraOutcome:
     zeroed = autotune_settings(call.kernel).reset_to_zero
     return outcome_of_launch(session.runtime.interpret, session.compiler.effects(launch.job), launch, timeout_s, zeroed)
+
+
+def _require_sanitizer(session: Session, call: UserCall, other: UserCall | None) -> None:
+    """Refuse a comparison on the GPU where nothing can be compiled with the sanitizer.
+
+    Raises:
+        CannotRun: there is no GPU, or none that the sanitizer of the installed Triton is for.
+        UsageError: the other side is a function, which is evaluated by other definitions.
+    """
+    kernel = jit_function(call.kernel).__name__
+    if session.runtime.is_offline():
+        raise CannotRun(f"on_gpu=True launches {kernel} on a GPU, and there is none here; leave it out.", kernel=kernel)
+    if problem := sanitizer_problem(session.target):
+        raise CannotRun(f"on_gpu=True cannot compile {kernel}: {problem}; leave it out.", kernel=kernel)
+    if other is None:
+        raise UsageError(
+            "b is a function, which the CPU evaluates by other definitions; pass a kernel with on_gpu=True."
+        )
+
+
+def _sanitized_outcome(session: Session, call: UserCall, launch: KernelLaunch, timeout_s: float) -> AlgebraOutcome:
+    """The outcome of a launch on the GPU, on copies, compiled with the sanitizer."""
+    zeroed, effects = autotune_settings(call.kernel).reset_to_zero, session.compiler.effects(launch.job)
+    with sanitized_floats():
+        outputs = outputs_on_copies(session.runtime, launch, effects, "cuda", timeout_s, zeroed)
+    memory = {name: tensor.cpu() for name, tensor in outputs.items()}
+    return AlgebraOutcome(launch.job.closure.name, memory, frozenset(memory))
 
 
 def _interpret(

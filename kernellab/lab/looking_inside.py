@@ -81,17 +81,27 @@ class LooksInside(Workspace):
         return first_difference_of_calls(session, call, other, programs, timeout_s, label)
 
     def equivalent(
-        self, a: Kernel | str | int, b: Any, grid: Any = None, /, *args: Any, timeout_s: float = 60.0, **meta: Any
+        self,
+        a: Kernel | str | int,
+        b: Any,
+        grid: Any = None,
+        /,
+        *args: Any,
+        on_gpu: bool = False,
+        timeout_s: float = 60.0,
+        **meta: Any,
     ) -> Equivalence:
         """Compare what two kernels compute, without a tolerance: sums in another order are equal, a lost term is not.
 
         Both run on the CPU, on copies, where floats are elements of a ring (docs/algebra.md). ``b`` is a kernel with
         the same arguments, ``(kernel, grid, meta)``, a `triton.Config` or dict of other options of ``a``, or a function
         of torch that takes arguments of ``a`` by name and returns its outputs. Of ``meta``, each kernel gets the
-        constexprs that it has.
+        constexprs that it has. With ``on_gpu``, both are compiled with Triton's floating-point sanitizer, whose
+        definitions differ in some places, and launched on the GPU.
 
         Raises:
             UsageError: ``b`` is none of these, or uses an operation of torch that the algebra does not know.
+            CannotRun: with ``on_gpu``, there is no NVIDIA GPU, or this Triton has no sanitizer.
             LaunchError: the arguments do not fit one of the kernels.
         """
         from kernellab.inside.equivalence import equivalence_of
@@ -99,7 +109,7 @@ class LooksInside(Workspace):
 
         call = call_in(session := self.session(), "equivalent", a, grid, args, meta)
         kept = isinstance(b, str | int)
-        return equivalence_of(session, call, session.kernels[b] if kept else b, timeout_s)
+        return equivalence_of(session, call, session.kernels[b] if kept else b, timeout_s, on_gpu=on_gpu)
 
     def _run_in_algebra(
         self, bound: Any, grid: Any, args: tuple[Any, ...], meta: dict[str, Any], timeout_s: float, check: Any

@@ -324,6 +324,26 @@ def launch_on_copies(
     return copies, poisoned
 
 
+def outputs_on_copies(
+    runtime: Runtime,
+    launch: KernelLaunch,
+    effects: Effects,
+    device: str,
+    timeout_s: float,
+    zeroed: Collection[str] = (),
+) -> dict[str, Any]:
+    """What a launch on copies of its arguments writes, by name, elements that it leaves as they were included.
+
+    Raises:
+        KernellabError: see `launch_on_copies`.
+    """
+    copies, poisoned = launch_on_copies(runtime, launch, effects, device, timeout_s, zeroed=zeroed)
+    poisoned.lift()
+    written = accessed_arguments(effects, copies.behind)[0]
+    memory = {**memory_of(copies.arguments), **copies.reached}
+    return {name: tensor for name, tensor in memory.items() if name in written}
+
+
 def accessed_arguments(effects: Effects, behind: ReachedMemory | None = None) -> tuple[frozenset[str], frozenset[str]]:
     """Return the arguments that a launch may write and may read; all where an effect is unknown.
 

@@ -11,19 +11,17 @@ import string
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 from kernellab._triton.kernel import autotune_settings
 from kernellab.compile.types import CompileJob
 from kernellab.errors import plural
 from kernellab.inside.equivalence import outcome_of_launch
 from kernellab.ir.effects import Effects
-from kernellab.launch.arguments import memory_of
-from kernellab.launch.memory import Copies
-from kernellab.launch.poison import Poison, bits_of
+from kernellab.launch.poison import bits_of
 from kernellab.launch.runtime import Interpret
 from kernellab.timing.config import Config
-from kernellab.timing.launches import KernelLaunch, Launches, accessed_arguments
+from kernellab.timing.launches import KernelLaunch, Launches
 from kernellab.tune.config_runs import ConfigRuns, Unfinished, skipped_words
 from kernellab.tune.result import Row
 
@@ -31,15 +29,6 @@ Outputs = Mapping[str, Any]
 OutputsOf = Callable[[KernelLaunch, Effects, float, Collection[str]], Outputs]
 """Runs a launch with some effects on copies of its arguments, within some seconds and with some of them zeroed first;
 returns what it writes, by name. It raises `KernellabError` where the launch fails."""
-
-
-class LaunchOnCopies(Protocol):
-    """Launches a kernel on copies of its arguments: `kernellab.timing.launches.launch_on_copies` of a runtime."""
-
-    def __call__(
-        self, launch: KernelLaunch, effects: Effects, device: str, timeout_s: float, *, zeroed: Collection[str]
-    ) -> tuple[Copies, Poison]:
-        """Return the copies after the launch, and the pattern that outputs were filled with."""
 
 
 @dataclass(slots=True)
@@ -118,17 +107,6 @@ def outputs_on_cpu(
     """What a launch writes in a checked run on the CPU; see `OutputsOf`."""
     outcome = outcome_of_launch(interpret, effects, launch, timeout_s, zeroed, algebra=False)
     return {name: tensor for name, tensor in outcome.memory.items() if name in outcome.written}
-
-
-def outputs_on_gpu(
-    launch_on_copies: LaunchOnCopies, launch: KernelLaunch, effects: Effects, timeout_s: float, zeroed: Collection[str]
-) -> Outputs:
-    """What a launch writes on the GPU, elements that it leaves as they were included; see `OutputsOf`."""
-    copies, poisoned = launch_on_copies(launch, effects, "cuda", timeout_s, zeroed=zeroed)
-    poisoned.lift()
-    written = accessed_arguments(effects, copies.behind)[0]
-    memory = {**memory_of(copies.arguments), **copies.reached}
-    return {name: tensor for name, tensor in memory.items() if name in written}
 
 
 def class_name(place: int) -> str:

@@ -22,7 +22,7 @@ from kernellab.timing.config import Config, Space, configs_of
 from kernellab.timing.hooks import sets_blocks_alone
 from kernellab.timing.launches import Launches, with_zeros
 from kernellab.timing.provenance import Device, key_fields, key_of
-from kernellab.tune.bit_classes import BitCheck, LaunchOnCopies, outputs_on_cpu, outputs_on_gpu
+from kernellab.tune.bit_classes import BitCheck, OutputsOf, outputs_on_cpu
 from kernellab.tune.cpu_check import SECONDS_AT_MOST, CpuCheck
 from kernellab.tune.device_pool import DevicePool
 from kernellab.tune.exact_check import ExactCheck
@@ -47,7 +47,7 @@ class Environment:
     """The compiler, registry, device and benches of a tuning; without ``make_bench`` nothing is timed.
 
     Then ``interpret``, if given, runs configs on the CPU to compare them with a reference, and ``predict`` predicts
-    their times. ``launch_on_copies``, if given, launches configs on a GPU to compare the bits of their outputs.
+    their times. ``outputs_on_gpu``, if given, launches configs there on copies, to compare the bits of their outputs.
     ``progress`` returns a context that displays a tuning; ``remarks`` are added to the notes of every
     tuning.
     """
@@ -61,7 +61,7 @@ class Environment:
     interpret: Interpret | None = None
     predict: PredictAll | None = None
     remarks: tuple[str, ...] = ()
-    launch_on_copies: LaunchOnCopies | None = None
+    outputs_on_gpu: OutputsOf | None = None
 
 
 def prepare_launches(
@@ -308,15 +308,11 @@ def _bit_check(environment: Environment, launches: Launches, options: Options) -
     """
     if not options.bitwise:
         return None
-    is_on_gpu = environment.make_bench is not None
-    if is_on_gpu and environment.launch_on_copies is not None:
-        outputs_of = partial(outputs_on_gpu, environment.launch_on_copies)
-    elif not is_on_gpu and environment.interpret is not None:
-        outputs_of = partial(outputs_on_cpu, environment.interpret)
-    else:
-        raise UsageError(
-            "bitwise=True compares the bits of outputs, and nothing launches configs for it; use lab.tune."
-        )
+    is_on_gpu, outputs_of = environment.make_bench is not None, environment.outputs_on_gpu
+    if not is_on_gpu:
+        outputs_of = None if environment.interpret is None else partial(outputs_on_cpu, environment.interpret)
+    if outputs_of is None:
+        raise UsageError("bitwise=True compares the bits of outputs, and nothing launches configs here; use lab.tune.")
     effects, clock = environment.compiler.effects, environment.clock
     return BitCheck(outputs_of, effects, launches, options.timeout_s, clock, is_on_gpu=is_on_gpu)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kernellab._triton.kernel import Kernel, autotune_settings, supplied_names, variant_with
 from kernellab.errors import KernellabError
+from kernellab.ir.effects import Effects
 from kernellab.launch.arguments import memory_of
 from kernellab.launch.bound_launch import samples_before
 from kernellab.launch.calls import UserCall
@@ -19,7 +20,7 @@ from kernellab.registry import Session, grid_text, recorded_version, remember
 from kernellab.store.columns import Status
 from kernellab.target import device_name, parse_target
 from kernellab.timing.bench import Bench
-from kernellab.timing.launches import Implementation, Launches, launch_on_copies, set_to_zero
+from kernellab.timing.launches import Implementation, KernelLaunch, Launches, outputs_on_copies, set_to_zero
 from kernellab.timing.provenance import can_time, device_here, device_of
 from kernellab.tune.device_pool import valid_devices
 from kernellab.tune.options import Options
@@ -47,8 +48,14 @@ def environment_of(session: Session, device: int | None = None) -> Environment:
         progress=runtime.tuning_reporter,
         interpret=runtime.interpret,
         predict=partial(_predict, session),
-        launch_on_copies=partial(launch_on_copies, runtime),
+        outputs_on_gpu=partial(_outputs_on_gpu, runtime),
     )
+
+
+def _outputs_on_gpu(
+    runtime: Runtime, launch: KernelLaunch, effects: Effects, timeout_s: float, zeroed: Collection[str]
+) -> dict[str, Any]:
+    return outputs_on_copies(runtime, launch, effects, "cuda", timeout_s, zeroed)
 
 
 def _predict(session: Session, implementations: Sequence[Implementation]) -> list[Prediction | KernellabError]:

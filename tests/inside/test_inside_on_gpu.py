@@ -13,8 +13,12 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 import kernellab
+from benchmarks import algebra_kernels
+from kernellab._triton.sanitizer import sanitized_floats
+from kernellab.errors import UsageError
 from kernellab.launch.recorded_values import RecordedValue, ValueKind
 from kernellab.target import multiprocessors
+from tests.inside import test_sanitized as sanitized
 from tests.inside.test_rewriting import branches, types
 from tests.inside.transcripts import CASES, Case
 
@@ -143,3 +147,50 @@ def test_a_grid_of_one_and_a_half_waves_shows_the_second_wave(lab: kernellab.Lab
     assert timeline.places_per_sm == places
     assert timeline.waves[1].share == pytest.approx(1 / 3, abs=0.05)
     assert len(timeline.waves) == 2
+
+
+@triton.jit
+def sum_of_whole_blocks(x, out, n, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    total = 0.0
+    for start in range(0, n - BLOCK, BLOCK):
+        total += tl.sum(tl.load(x + row * n + start + tl.arange(0, BLOCK)), 0)
+    tl.store(out + row, total)
+
+
+@sanitized.needs_sanitizer
+def test_the_gpu_leaves_the_bits_of_the_algebra(lab: kernellab.Lab) -> None:
+    cases: list[tuple[Any, Any, tuple[Any, ...], dict[str, Any]]] = [
+        (sanitized.scaled_sum, (1,), sanitized.arguments(), {"BLOCK": 64}),
+        (algebra_kernels.row_sum, (3,), (torch.randn(3, 100), torch.zeros(3), 100), {"BLOCK": 32}),
+        (
+            algebra_kernels.product,
+            (2, 2),
+            (torch.randn(32, 72), torch.randn(72, 32), torch.zeros(32, 32), 32, 32, 72),
+            {"BLOCK": 16, "BLOCK_K": 16},
+        ),
+    ]
+    for kernel, grid, given, meta in cases:
+        here = [value.clone() if isinstance(value, torch.Tensor) else value for value in given]
+        there = [value.cuda() if isinstance(value, torch.Tensor) else value for value in given]
+        lab.run(kernel, grid, *here, algebra=True, **meta)
+        with sanitized_floats():
+            lab.run(kernel, grid, *there, **meta)
+        tensors = [(a, b) for a, b in zip(here, there, strict=True) if isinstance(a, torch.Tensor)]
+        assert all(torch.equal(a.view(torch.int32), b.cpu().view(torch.int32)) for a, b in tensors)
+
+
+@sanitized.needs_sanitizer
+def test_another_order_is_equal_and_a_lost_term_is_not(lab: kernellab.Lab) -> None:
+    x, out = torch.randn(3, 100, device="cuda"), torch.zeros(3, device="cuda")
+    assert lab.equivalent(algebra_kernels.row_sum, {"BLOCK": 128}, (3,), x, out, 100, BLOCK=32, on_gpu=True)
+    assert not out.any()
+    shorter = (sum_of_whole_blocks, (3,), {})
+    assert not lab.equivalent(algebra_kernels.row_sum, shorter, (3,), x, out, 100, BLOCK=32, on_gpu=True)
+
+
+@sanitized.needs_sanitizer
+def test_a_function_of_torch_is_refused(lab: kernellab.Lab) -> None:
+    x, out = torch.randn(3, 100, device="cuda"), torch.zeros(3, device="cuda")
+    with pytest.raises(UsageError, match="pass a kernel with on_gpu=True"):
+        lab.equivalent(algebra_kernels.row_sum, lambda x: x.sum(1), (3,), x, out, 100, BLOCK=32, on_gpu=True)

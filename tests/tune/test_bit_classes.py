@@ -15,8 +15,8 @@ import kernellab
 from kernellab.errors import RunError, UsageError, WorkerTimeout
 from kernellab.store.columns import Status
 from kernellab.timing.config import Config
-from kernellab.timing.launches import Launches, launch_on_copies
-from kernellab.tune.bit_classes import BitCheck, outputs_on_cpu, outputs_on_gpu
+from kernellab.timing.launches import Launches, outputs_on_copies
+from kernellab.tune.bit_classes import BitCheck, outputs_on_cpu
 from kernellab.tune.options import Options
 from kernellab.tune.run_tuning import tune_launches
 from kernellab.tune.verbs import environment_of
@@ -120,12 +120,8 @@ def test_outputs_of_launches_on_copies_are_those_of_the_cpu_and_leave_the_argume
     launch = launches.of(Config((("BLOCK", 16),), 4, 1, 1))
     runtime, effects = lab.session().runtime, lab.compiler.effects(launch.job)
 
-    def on_copies(launch: Any, effects: Any, device: str, timeout_s: float, *, zeroed: Collection[str]) -> Any:
-        assert device == "cuda"
-        return launch_on_copies(runtime, launch, effects, "cpu", timeout_s, zeroed=zeroed)
-
     here = outputs_on_cpu(runtime.interpret, launch, effects, 10.0, ())
-    there = outputs_on_gpu(cast(Any, on_copies), launch, effects, 10.0, ())
+    there = outputs_on_copies(runtime, launch, effects, "cpu", 10.0)
     assert torch.equal(here["out"], there["out"])
     assert here.keys() == there.keys() == {"out"}
     assert float(there["out"].sum()) == 12 + 63 * 32
