@@ -101,11 +101,6 @@ class MemoryPlan:
         return max(live_bytes(self.allocations, self.steps), default=0)
 
     @property
-    def reused(self) -> int:
-        """The number of buffers in memory that another one has left."""
-        return len(self.buffers) - len(self.allocations)
-
-    @property
     def overwritten(self) -> tuple[str, ...]:
         """The inputs and constants that other buffers overwrite."""
         return tuple(a.buffers[0] for a in self.allocations if a.preallocated and len(a.buffers) > 1)

@@ -126,9 +126,9 @@ def stops_of_range(low: int, high: int) -> tuple[int, ...]:
     return tuple(sorted({low, high, *(value for value in powers if low <= value <= high)}))
 
 
-def powers_around(value: int, octaves: int = 3, most: int = 1 << 16) -> tuple[int, ...]:
-    """Return the powers of two from ``value`` down and up by some factors of two."""
-    low, high = max(1, value >> octaves), max(value, min(value << octaves, most))
+def powers_around(value: int) -> tuple[int, ...]:
+    """Return the powers of two from an eighth of ``value`` to eight times it, at most 65,536."""
+    low, high = max(1, value >> 3), max(value, min(value << 3, 1 << 16))
     return tuple(1 << i for i in range(low.bit_length() - 1, high.bit_length()))
 
 

@@ -229,11 +229,11 @@ class OnCpu:
         return run, self.comparer.compare(request.sizes, text, before, outputs_of(copies), poisoned)
 
 
-def bound_grid(grid: Grid3, most: int = PROGRAMS_AT_MOST) -> Grid3:
-    """Return the grid with at most ``most`` programs, for a quick answer."""
-    x = min(grid[0], most)
-    y = min(grid[1], max(1, most // x))
-    return x, y, min(grid[2], max(1, most // (x * y)))
+def bound_grid(grid: Grid3) -> Grid3:
+    """Return the grid with at most `PROGRAMS_AT_MOST` programs, for a quick answer."""
+    x = min(grid[0], PROGRAMS_AT_MOST)
+    y = min(grid[1], max(1, PROGRAMS_AT_MOST // x))
+    return x, y, min(grid[2], max(1, PROGRAMS_AT_MOST // (x * y)))
 
 
 WITHOUT_GPU = "not timed: there is no GPU"

@@ -125,7 +125,7 @@ class _Rewriter:
         edits.add_parameter(BUFFER)
         edits.before(edits.body[0], "; ".join((begin, *body.arguments())))
         body.rewrite(edits.body)
-        return edits.result().text
+        return edits.result()
 
     def twin(self, index: int) -> Function:
         """The rewritten copy of a helper, with the region and the number of the call as first parameters."""
@@ -138,7 +138,7 @@ class _Rewriter:
         body.rewrite(edits.body)
         if not _always_returns(edits.body):
             edits.after(edits.body[-1], body.note(LogEvent.LEAVE, edits.body[-1]))
-        return replace(helper, name=self.twins[index], text=edits.result().text)
+        return replace(helper, name=self.twins[index], text=edits.result())
 
     def twin_name(self, index: int) -> str:
         """The name of the twin of a helper, which is written later."""

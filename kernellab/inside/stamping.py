@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from kernellab.errors import UsageError, choice_message
 from kernellab.inside.device_texts import with_device_functions
 from kernellab.source import Closure, Function
-from kernellab.source.edits import EditedText, FunctionEdits, edits_of, statements_of
+from kernellab.source.edits import FunctionEdits, edits_of, statements_of
 
 TABLE = "kl_times"
 FIXED_COLUMNS = 3
@@ -23,14 +23,10 @@ SM, START, END = range(FIXED_COLUMNS)
 
 @dataclass(frozen=True, slots=True)
 class StampedKernel:
-    """A kernel with time stamps: its closure, the chosen lines in ascending order, and the columns of its table.
-
-    ``edited`` is the text of the kernel, with its lines mapped back.
-    """
+    """A kernel with time stamps: its closure, the chosen lines in ascending order, and the columns of its table."""
 
     closure: Closure
     lines: tuple[int, ...]
-    edited: EditedText
 
     @property
     def columns(self) -> int:
@@ -61,8 +57,7 @@ def stamped_kernel(closure: Closure, lines: Sequence[int] = ()) -> StampedKernel
                 f"Line {line} of {kernel.name} begins with elif; choose the if before it, or a line in it."
             )
     _add_ends(edits, f"{_mark(FIXED_COLUMNS)}; kl_end(kl_row)" if chosen else "kl_end(kl_row)")
-    edited = edits.result()
-    return StampedKernel(with_device_functions(closure, {0: edited.text}), chosen, edited)
+    return StampedKernel(with_device_functions(closure, {0: edits.result()}), chosen)
 
 
 def _mark(part: int) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import re
-from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -17,18 +16,6 @@ from kernellab.source.text import parse_python
 
 _COMPOUND = (ast.For, ast.While, ast.If, ast.With, ast.Try, ast.FunctionDef)
 Definition = ast.FunctionDef
-
-
-@dataclass(frozen=True, slots=True)
-class EditedText:
-    """The new text of a function; ``added`` are the numbers of its lines that the old text lacks, ascending from 1."""
-
-    text: str
-    added: tuple[int, ...] = ()
-
-    def old_line(self, line: int) -> int:
-        """The line of the old text at a line of the new one; for an added line, the one that follows it."""
-        return line - bisect_left(self.added, line)
 
 
 def statements_of(block: list[ast.stmt]) -> Iterator[ast.stmt]:
@@ -155,17 +142,15 @@ class FunctionEdits:
         else:
             self.insert(statement.end_lineno or 0, statement.end_col_offset or 0, f"; {added}")
 
-    def result(self) -> EditedText:
+    def result(self) -> str:
         """The text with all additions."""
-        lines, added = [], []
-        old = self.text.split("\n")
-        for number in range(1, len(old) + 2):
-            for extra in self._lines.get(number, ()):
-                lines.append(extra)
-                added.append(len(lines))
-            if number <= len(old):
+        count = self.text.count("\n") + 1
+        lines: list[str] = []
+        for number in range(1, count + 2):
+            lines += self._lines.get(number, ())
+            if number <= count:
                 lines.append(self._edited_line(number))
-        return EditedText("\n".join(lines), tuple(added))
+        return "\n".join(lines)
 
     def _edited_line(self, number: int) -> str:
         line = self._line(number)

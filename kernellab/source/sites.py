@@ -33,16 +33,6 @@ class Site:
     reads: tuple[str, ...]
 
 
-def sites_of(source: str, first_line: int = 1) -> tuple[Site, ...]:
-    """The sites of a function's text in the order of the text; ``first_line`` is the line of its ``def`` in the file.
-
-    Decorators may stand before the ``def``; ``first_line`` then is the line of the first of them.
-    """
-    tree = ast.parse(source)
-    function = next(node for node in tree.body if isinstance(node, ast.FunctionDef))
-    return tuple(site for _, site in statements_with_sites(function, first_line - 1))
-
-
 def statements_with_sites(function: ast.FunctionDef, added_lines: int = 0) -> list[tuple[ast.stmt, Site]]:
     """The statements of a parsed function that have a site, in the order of the text.
 

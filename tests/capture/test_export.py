@@ -85,7 +85,7 @@ def test_attention_runs_alone_and_needs_less_memory_than_its_intermediates(lab: 
     assert "outputs match those at export" in result.stdout
     assert "equal" in result.stdout
     assert program.plan.peak_bytes < 0.6 * program.plan.unplanned_bytes
-    assert program.plan.reused > 0
+    assert len(program.plan.allocations) < len(program.plan.buffers)
     text = (tmp_path / "exported.py").read_text()
     assert f"at most {program.plan.peak_bytes:,} bytes" in text
     assert "import kernellab" not in text

@@ -18,7 +18,6 @@ from kernellab.views.figures.canvas import (
     theme_of,
     write_below,
 )
-from kernellab.views.palette import Theme
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,12 +55,8 @@ def timeline_figure(timeline: Timeline, *, dark: bool = False) -> Figure:
     label(axes, theme, x="us from the start of the first program", y="SM", title=title)
     add_legend(axes, theme, loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=7)
     lines = [shorten(sentence, LINE_CHARACTERS) for sentence in sentences]
-    write_below(figure, lines, _sentence_colour(timeline, theme))
+    write_below(figure, lines, theme.failed if timeline.has_high_overhead else theme.other)
     return figure
-
-
-def _sentence_colour(timeline: Timeline, theme: Theme) -> str:
-    return theme.failed if timeline.has_high_overhead else theme.other
 
 
 def overhead_sentence(timeline: Timeline) -> str:
