@@ -19,6 +19,7 @@ from kernellab._triton.drivers import OfflineDriver
 from kernellab.target import parse_target
 
 _PROCESSORS = 132
+_MEMORY_BYTES = 80 << 30
 _GPU = torch.device("cuda", 0)
 _CPU = torch.device("cpu")
 _MODES = ("kernellab.capture.recorder", "kernellab.judge.pretended_gpu")
@@ -86,7 +87,7 @@ def _answer_questions() -> None:
         major=9,
         minor=0,
         multi_processor_count=_PROCESSORS,
-        total_memory=80 << 30,
+        total_memory=_MEMORY_BYTES,
         shared_memory_per_block_optin=232448,
         shared_memory_per_multiprocessor=233472,
         regs_per_multiprocessor=65536,
@@ -98,15 +99,86 @@ def _answer_questions() -> None:
         "get_device_properties": properties,
         "get_device_capability": (9, 0),
         "get_device_name": properties.name,
+        "get_arch_list": ["sm_90"],
         "is_available": True,
+        "is_initialized": True,
         "is_bf16_supported": True,
+        "is_current_stream_capturing": False,
         "device_count": 1,
         "current_device": 0,
-        "set_device": None,
-        "synchronize": None,
-        "empty_cache": None,
+        "current_stream": PretendedStream(),
+        "default_stream": PretendedStream(),
+        "mem_get_info": (_MEMORY_BYTES, _MEMORY_BYTES),
+        "memory_allocated": 0,
+        "max_memory_allocated": 0,
+        **dict.fromkeys(("init", "set_device", "set_stream", "synchronize", "empty_cache")),
+        **dict.fromkeys(("manual_seed", "manual_seed_all", "reset_peak_memory_stats")),
     }
     for name, value in answers.items():
         setattr(torch.cuda, name, lambda *args, value=value, **kwargs: value)
-    for name in ("device", "device_of"):
-        setattr(torch.cuda, name, lambda *args: nullcontext())
+    for name in ("device", "device_of", "stream"):
+        setattr(torch.cuda, name, lambda *args, **kwargs: nullcontext())
+    torch.cuda.Stream = PretendedStream  # type: ignore[misc,assignment]
+    torch.cuda.Event = PretendedEvent  # type: ignore[misc,assignment]
+
+
+class PretendedStream:
+    """A stream in a process in which launches and operations are recorded one after the other."""
+
+    cuda_stream = 0
+    device = _GPU
+    device_index = 0
+    priority = 0
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        pass
+
+    def __enter__(self) -> PretendedStream:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        pass
+
+    def synchronize(self) -> None:
+        """Wait for nothing."""
+
+    def query(self) -> bool:
+        """Whether all work is done, which it is."""
+        return True
+
+    def wait_stream(self, stream: object) -> None:
+        """Order nothing: a recorded program has one order."""
+
+    def wait_event(self, event: object) -> None:
+        """Order nothing, as `wait_stream`."""
+
+    def record_event(self, event: Any = None) -> Any:
+        """Return an event."""
+        return PretendedEvent() if event is None else event
+
+
+class PretendedEvent:
+    """An event of a `PretendedStream`; all times between events are 0 ms."""
+
+    cuda_event = 0
+    device = _GPU
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        pass
+
+    def record(self, stream: object = None) -> None:
+        """Note no time."""
+
+    def wait(self, stream: object = None) -> None:
+        """Order nothing."""
+
+    def synchronize(self) -> None:
+        """Wait for nothing."""
+
+    def query(self) -> bool:
+        """Whether the event has passed, which it has."""
+        return True
+
+    def elapsed_time(self, end_event: object) -> float:
+        """Return 0 ms."""
+        return 0.0

@@ -85,7 +85,7 @@ class Questions:
             if rank == 0:
                 drawn = self.specification.draw(case, seed)
                 for place, name in enumerate(name for name, value in drawn.items() if isinstance(value, torch.Tensor)):
-                    how = "large" if is_floating(drawn[name]) else AS_SPECIFIED
+                    how = self._varied_distribution() if is_floating(drawn[name]) else AS_SPECIFIED
                     yield Question(case, number, how, seed + 5000 + place, varied=name)
 
     def inputs(self, question: Question) -> dict[str, Any]:
@@ -106,6 +106,11 @@ class Questions:
         if unknown:
             raise UsageError(f"distributions names {unknown[0]!r}; expected some of {', '.join(CHANGES)}.")
         return tuple(name for name in names if name != NONFINITE or self.specification.has_nonfinite)
+
+    def _varied_distribution(self) -> str:
+        """Return how one input alone is drawn anew: large values, unless the specification names others."""
+        names = self._distributions()
+        return "large" if "large" in names else next(iter(names), AS_SPECIFIED)
 
     def _cheapest(self) -> list[int]:
         """Return the numbers of up to two cases: the smallest shown and the smallest hidden one with some elements.

@@ -11,7 +11,7 @@ import torch
 from kernellab.checking.comparison import ExpectedValue, wrong_elements
 from kernellab.errors import UsageError
 from kernellab.judge.judging import judge
-from kernellab.judge.tolerances import ALL_OUTPUTS, Tolerance, tolerances_of, widened
+from kernellab.judge.tolerances import ALL_OUTPUTS, Tolerance, tolerances_of, with_tolerance
 from kernellab.judge.verdict import Verdict
 from tests.judge.files import HEAD, write
 
@@ -58,7 +58,7 @@ def judged(folder: Path, candidate: str, specification: str = SPECIFICATION) -> 
 
 def test_a_tolerance_is_relative_to_the_element_not_to_the_largest():
     want = torch.tensor([1.0, 100.0, math.inf, math.nan, -2.0])
-    allowed = Tolerance(0.1, 0.01).allowed(want)
+    allowed = Tolerance(0.1, 0.01).allowed_error(want)
     assert torch.allclose(allowed, torch.tensor([0.11, 10.01, 0.01, 0.01, 0.21], dtype=torch.float64))
 
 
@@ -67,14 +67,14 @@ def test_the_bound_is_the_larger_one_of_tolerance_and_own_bound():
     errors = torch.tensor([0.0, 0.0, 0.5, 0.5], dtype=torch.float64)
     expected = ExpectedValue(torch.ones(4, dtype=torch.float64), errors)
     assert wrong_elements(got, expected).tolist() == [True, True, False, True]
-    assert wrong_elements(got, widened(got, expected, Tolerance(0.1))).tolist() == [False, True, False, True]
+    assert wrong_elements(got, with_tolerance(got, expected, Tolerance(0.1))).tolist() == [False, True, False, True]
 
 
 def test_without_bounds_of_its_own_an_integer_output_may_be_off_by_the_tolerance():
     got = torch.tensor([3, 4, 6], dtype=torch.int8)
     expected = ExpectedValue(torch.tensor([3, 3, 4], dtype=torch.int8))
     assert wrong_elements(got, expected).tolist() == [False, True, True]
-    assert wrong_elements(got, widened(got, expected, Tolerance(0.0, 1.0))).tolist() == [False, False, True]
+    assert wrong_elements(got, with_tolerance(got, expected, Tolerance(0.0, 1.0))).tolist() == [False, False, True]
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_without_bounds_of_its_own_an_integer_output_may_be_off_by_the_tolerance
 def test_no_tolerance_accepts_nan_or_infinity_in_place_of_a_number(value, dtype, want):
     got = torch.tensor([value]).to(dtype)
     expected = ExpectedValue(torch.tensor([want], dtype=torch.float64), torch.zeros(1, dtype=torch.float64))
-    assert wrong_elements(got, widened(got, expected, Tolerance(0.9))).tolist() == [True]
+    assert wrong_elements(got, with_tolerance(got, expected, Tolerance(0.9))).tolist() == [True]
 
 
 def test_zeros_are_accepted_only_where_every_element_is_small():

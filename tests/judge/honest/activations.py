@@ -178,7 +178,31 @@ def solve(x, kind, inverted, slope=0.01):
 """
 )
 
+ROPE_INTERLEAVED = (
+    HEAD
+    + """
+@triton.jit
+def rot(x, c, s, y, n, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    i = tl.arange(0, BLOCK)
+    v = tl.load(x + row * 2 * n + tl.arange(0, 2 * BLOCK), mask=tl.arange(0, 2 * BLOCK) < 2 * n, other=0.0)
+    a, b = tl.split(tl.reshape(v, (BLOCK, 2)))
+    cos, sin = tl.load(c + i, mask=i < n, other=1.0), tl.load(s + i, mask=i < n, other=0.0)
+    out = tl.interleave(a * cos - b * sin, a * sin + b * cos)
+    j = tl.arange(0, 2 * BLOCK)
+    tl.store(y + row * 2 * n + j, out, mask=j < 2 * n)
+
+
+def solve(x, cos, sin):
+    y = torch.empty_like(x)
+    n = x.shape[-1] // 2
+    rot[(x.shape[0],)](x, cos, sin, y, n, BLOCK=triton.next_power_of_2(n))
+    return y
+"""
+)
+
 CANDIDATES = (
+    ("rope_interleaved", "spec_rope_pairs.py", ROPE_INTERLEAVED),
     ("gelu_erf", "spec_gelu.py", GELU_ERF),
     ("gelu_erf_math", "spec_gelu.py", GELU_ERF_MATH),
     ("gelu_tanh", "spec_gelu_tanh.py", GELU_TANH),

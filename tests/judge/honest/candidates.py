@@ -1,15 +1,33 @@
 """All honest candidates: names, specifications and texts."""
 
-from tests.judge.honest import activations, elementwise, formats, norms, orders, products, scans, softmaxes, sums
+from tests.judge.honest import (
+    activations,
+    convolutions,
+    descriptors,
+    elementwise,
+    formats,
+    host_forms,
+    norms,
+    orders,
+    products,
+    scans,
+    softmaxes,
+    sums,
+    tuned_products,
+)
 
 CANDIDATES: tuple[tuple[str, str, str], ...] = (
     *activations.CANDIDATES,
+    *convolutions.CANDIDATES,
+    *descriptors.CANDIDATES,
     *elementwise.CANDIDATES,
     *formats.CANDIDATES,
+    *host_forms.CANDIDATES,
     *norms.CANDIDATES,
     *orders.CANDIDATES,
     *products.CANDIDATES,
     *scans.CANDIDATES,
     *softmaxes.CANDIDATES,
     *sums.CANDIDATES,
+    *tuned_products.CANDIDATES,
 )

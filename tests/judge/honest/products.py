@@ -1,4 +1,4 @@
-"""Honest candidates with products of matrices, attention and convolutions."""
+"""Honest candidates with products of matrices, and of attention."""
 
 from tests.judge.honest.head import HEAD
 
@@ -152,32 +152,110 @@ def solve(q, k, v, scale, causal):
 """
 )
 
-CONV1D = (
+MATMUL_OF_CONSTANTS = """
+import itertools
+import torch
+import triton
+import triton.language as tl
+
+
+BLOCK_M: tl.constexpr = 32
+BLOCK_N: tl.constexpr = 16
+BLOCK_K = tl.constexpr(16)
+ALLOW_TF32 = tl.constexpr(True)
+_DTYPES = {torch.float16: tl.float16, torch.bfloat16: tl.bfloat16, torch.float32: tl.float32}
+
+matmul_configs = [triton.Config({}, num_warps=w, num_stages=s) for w, s in itertools.product([2, 4], [1, 2])]
+
+
+@triton.jit
+def leaky_relu(x):
+    return tl.where(x >= 0, x, 0.01 * x)
+
+
+@triton.jit
+def _mm(a_ptr, b_ptr, c_ptr, M, N, K, sam, sak, sbk, sbn, scm, scn,
+        ACTIVATION: tl.constexpr, OUT: tl.constexpr, USE_ACC: tl.constexpr = False):
+    pid_m, pid_n = tl.program_id(0), tl.program_id(1)
+    pid_m, pid_n = tl.swizzle2d(pid_m, pid_n, tl.num_programs(0), tl.num_programs(1), 2)
+    offs_m = pid_m * BLOCK_M + tl.arange(0, BLOCK_M)
+    offs_n = pid_n * BLOCK_N + tl.arange(0, BLOCK_N)
+    acc = tl.zeros([BLOCK_M, BLOCK_N], dtype=tl.float32)
+    for k0 in tl.range(0, K, BLOCK_K, num_stages=2, loop_unroll_factor=1):
+        offs_k = k0 + tl.arange(0, BLOCK_K)
+        a = tl.load(a_ptr + offs_m[:, None] * sam + offs_k[None, :] * sak,
+                    (offs_m[:, None] < M) & (offs_k[None, :] < K), other=0)
+        b = tl.load(b_ptr + offs_k[:, None] * sbk + offs_n[None, :] * sbn,
+                    (offs_k[:, None] < K) & (offs_n[None, :] < N), other=0)
+        acc = tl.dot(a, b, acc=acc, allow_tf32=ALLOW_TF32, out_dtype=tl.float32)
+    if ACTIVATION == "leaky_relu":
+        acc = leaky_relu(acc)
+    elif ACTIVATION is not None:
+        tl.static_assert(False, "unknown activation")
+    tl.store(c_ptr + offs_m[:, None] * scm + offs_n[None, :] * scn, acc.to(OUT),
+             (offs_m[:, None] < M) & (offs_n[None, :] < N))
+
+
+_tuned = triton.autotune(configs=matmul_configs, key=["M", "N", "K"], warmup=5, rep=20)(_mm)
+
+
+def solve(a, b, activation=None):
+    if a.dim() != 2 or b.ndim != 2:
+        raise ValueError("expected matrices")
+    M, K, N = *a.shape, b.size(1)
+    c = a.new_empty(M, N)
+    _tuned[(triton.cdiv(M, 32), triton.cdiv(N, 16))](
+        a, b, c, M, N, K, *a.stride(), *b.stride(), *c.stride(), ACTIVATION=activation, OUT=_DTYPES[a.dtype])
+    return c
+"""
+
+MATMUL_THROUGH_FP8 = (
     HEAD
     + """
 @triton.jit
-def conv(x, weight, out, n, TAPS: tl.constexpr, BLOCK: tl.constexpr):
+def quantize(x, q, s, n, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    i = tl.arange(0, BLOCK)
+    v = tl.load(x + row * n + i, mask=i < n, other=0.0).to(tl.float32)
+    top = tl.max(tl.abs(v), 0)
+    scale = tl.where(top > 0, top / 448.0, 1.0)
+    tl.store(q + row * n + i, (v / scale).to(tl.float8e4nv), mask=i < n)
+    tl.store(s + row, scale)
+
+
+@triton.jit
+def scaled_mm(q, s, w, out, m, n, k, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    total = tl.zeros((BLOCK,), tl.float32)
-    for t in tl.static_range(TAPS):
-        total += tl.load(x + i + t, mask=i < n, other=0.0) * tl.load(weight + t)
-    tl.store(out + i, total, mask=i < n)
+    j = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    acc = tl.zeros((BLOCK, BLOCK), tl.float32)
+    for start in range(0, k, BLOCK):
+        kk = start + tl.arange(0, BLOCK)
+        a_mask = (i[:, None] < m) & (kk[None, :] < k)
+        a = tl.load(q + i[:, None] * k + kk[None, :], mask=a_mask, other=0.0).to(tl.float16)
+        b = tl.load(w + kk[:, None] * n + j[None, :], mask=(kk[:, None] < k) & (j[None, :] < n), other=0.0)
+        acc = tl.dot(a, b, acc)
+    acc *= tl.load(s + i, mask=i < m, other=0.0)[:, None]
+    tl.store(out + i[:, None] * n + j[None, :], acc, mask=(i[:, None] < m) & (j[None, :] < n))
 
 
-def solve(x, weight):
-    n = x.numel() - weight.numel() + 1
-    out = x.new_empty(n)
-    conv[(triton.cdiv(n, 64),)](x, weight, out, n, TAPS=weight.numel(), BLOCK=64)
-    return out
+def solve(a, b):
+    (m, k), n = a.shape, b.shape[1]
+    q = torch.empty((m, k), device=a.device, dtype=torch.float8_e4m3fn)
+    s = torch.empty((m,), device=a.device, dtype=torch.float32)
+    quantize[(m,)](a, q, s, k, BLOCK=triton.next_power_of_2(k))
+    c = torch.empty((m, n), device=a.device, dtype=a.dtype)
+    scaled_mm[(triton.cdiv(m, 32), triton.cdiv(n, 32))](q, s, b, c, m, n, k, BLOCK=32)
+    return c
 """
 )
 
 CANDIDATES = (
+    ("matmul_through_fp8", "spec_matmul_rough.py", MATMUL_THROUGH_FP8),
+    ("matmul_of_constants", "spec_matmul.py", MATMUL_OF_CONSTANTS),
     ("matmul_tutorial", "spec_matmul.py", MATMUL_TUTORIAL),
     ("matmul_ieee", "spec_matmul_float.py", _matmul("ieee", 1)),
     ("matmul_tf32", "spec_matmul_float.py", _matmul("tf32", 1)),
     ("matmul_split_k", "spec_matmul_float.py", _matmul("ieee", 2)),
     ("matmul_int8", "spec_matmul_int8.py", MATMUL_INT8),
     ("attention", "spec_attention.py", ATTENTION),
-    ("conv1d", "spec_conv1d.py", CONV1D),
 )

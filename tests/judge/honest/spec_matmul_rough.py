@@ -1,0 +1,13 @@
+import torch
+
+sizes = {"shown": [{"m": 16, "n": 32, "k": 64}], "hidden": [{"m": 5, "n": 17, "k": 33}]}
+distributions = ("normal", "uniform")
+tolerance = {"output": {"rtol": 0.1, "atol": 2.0}}
+
+
+def inputs(generator, m, n, k):
+    return {"a": torch.randn(m, k, generator=generator).half(), "b": torch.randn(k, n, generator=generator).half()}
+
+
+def reference(a, b):
+    return a @ b
