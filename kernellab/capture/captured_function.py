@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from kernellab._triton.kernel import nonlocals_of
 from kernellab._triton.tracing import is_traced
 from kernellab.capture.naming import name_in, named_tensors
-from kernellab.capture.node_functions import OtherValueRead
+from kernellab.capture.node_functions import ChangedValueError
 from kernellab.capture.program import Program
 from kernellab.capture.recorder import OperationRecorder
 from kernellab.capture.tape import inputs_problem
@@ -129,7 +129,7 @@ class CapturedFunction:
             try:
                 with _restore_generators(entry.program):
                     outputs = entry.program.run(**inputs)
-            except OtherValueRead as exc:
+            except ChangedValueError as exc:
                 if entry.program.tape.changes_inputs_before_reading:
                     raise
                 reason = reason or str(exc)
@@ -165,7 +165,7 @@ def _restore_generators(program: Program) -> Iterator[None]:
     state = torch.get_rng_state() if is_random else None
     try:
         yield
-    except OtherValueRead:
+    except ChangedValueError:
         for gpu, known in zip(gpus, states, strict=True):
             torch.cuda.set_rng_state(known, gpu)
         if state is not None:

@@ -133,7 +133,7 @@ def shape_problem(what: str, shape: tuple[int, ...], recorded: tuple[int, ...]) 
     )
 
 
-class OtherValueRead(UsageError):
+class ChangedValueError(UsageError):
     """Raised where Python would read another value of a tensor than in the recording of a program."""
 
 
@@ -148,7 +148,7 @@ def require_read(*given: Any) -> None:
             "program as it is."
         )
     if problem := read_problem(*given):
-        raise OtherValueRead(problem)
+        raise ChangedValueError(problem)
 
 
 def require_read_in_dynamo(*given: Any) -> None:

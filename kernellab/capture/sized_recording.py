@@ -242,7 +242,7 @@ def sizes_of(tracker: SizeTracker) -> Sizes:
     recording, sizing = tracker.recording, _Sizing(tracker)
     for index, layout in tracker.layouts.items():
         known = recording.values[index]
-        known.layout = sizing.layout(known.layout, layout)
+        known.layout = sizing.sized_layout(known.layout, layout)
     for index, step in enumerate(recording.steps):
         recording.steps[index] = (
             _resized_view(recording, step) if step.operation == WINDOW else sizing.step(index, step)
@@ -313,7 +313,7 @@ class _Sizing:
         use = dataclasses.replace(record.use, grid=tuple(map(self.number, record.use.grid, grid)))
         return dataclasses.replace(record, use=use, tuning=tuning)
 
-    def layout(self, known: TensorLayout, symbolic: SymbolicLayout) -> TensorLayout:
+    def sized_layout(self, known: TensorLayout, symbolic: SymbolicLayout) -> TensorLayout:
         shape = tuple(map(self.number, known.shape, symbolic.shape))
         stride = tuple(map(self.number, known.stride, symbolic.stride))
         offset = (

@@ -85,7 +85,7 @@ def _embed(tensor: torch.Tensor) -> PayloadTensor:
 
 
 def bit_patterns(tensor: PayloadTensor) -> torch.Tensor:
-    """Return the tensor of floats whose bit patterns are those of the payloads."""
+    """Return the tensor of floats with the bit patterns of the payloads."""
     bits = algebra.unembed(tensor.payload.contiguous().numpy(), format_of(tensor.dtype))
     signed = bits.view(f"i{bits.itemsize}") if bits.itemsize > 1 else bits
     return torch.from_numpy(np.ascontiguousarray(signed)).view(tensor.dtype).reshape(tensor.shape)

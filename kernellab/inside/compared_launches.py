@@ -49,10 +49,10 @@ def first_difference_of_calls(
     left = launch_of_call(session, call)
     name = label or left.job.closure.name
     if isinstance(other, str) and other == FLOAT64:
-        chosen = programs_in(left.grid, programs or _spread(left.grid))
+        chosen = programs_in(left.grid, programs or _spread_programs(left.grid))
         return first_rounding_of(name, *(_record(session, left, chosen, timeout_s, wide) for wide in (False, True)))
     if isinstance(other, str) and other in _DEVICES:
-        chosen = programs_in(left.grid, programs or _spread(left.grid))
+        chosen = programs_in(left.grid, programs or _spread_programs(left.grid))
         gpu = values_where_launched(session, call, chosen, None, timeout_s)
         if gpu.where != "gpu":
             raise UsageError(f"other is {other!r}; pass tensors of a GPU to compare it with the CPU.")
@@ -95,7 +95,7 @@ def _programs_that_differ(
     session: Session, left: KernelLaunch, right: KernelLaunch, timeout_s: float
 ) -> tuple[Program, ...]:
     """The programs that store the first element in which both launches differ; some of the grid where none does."""
-    spread = programs_in(left.grid, _spread(left.grid))
+    spread = programs_in(left.grid, _spread_programs(left.grid))
     if math.prod(left.grid) > _MOST_PROGRAMS_TO_RUN:
         return spread
     try:
@@ -115,7 +115,7 @@ def _programs_that_differ(
 
 
 def _run(session: Session, launch: KernelLaunch, timeout_s: float) -> tuple[dict[str, Any], ElementAccesses]:
-    """Run a whole launch on copies; return its memory afterwards, and who wrote what."""
+    """Run a whole launch on copies; return its memory afterwards, and the writer of each element."""
     arguments = copy_arguments(launch.arguments)
     accesses: list[ElementAccesses] = []
     warps = launch.options.get("num_warps")
@@ -146,7 +146,7 @@ def _program(grid: tuple[int, int, int], number: int) -> Program:
     return number % x_size, number // x_size % y_size, number // (x_size * y_size)
 
 
-def _spread(grid: tuple[int, int, int]) -> list[Program]:
+def _spread_programs(grid: tuple[int, int, int]) -> list[Program]:
     """The first program of a grid, the last, and some between."""
     total = math.prod(grid)
     numbers = dict.fromkeys(round(step * (total - 1) / _SPREAD) for step in range(_SPREAD + 1))

@@ -33,7 +33,7 @@ def with_device_functions(closure: Closure, texts: Mapping[int, str], twins: Seq
     """
     kind: FunctionKind = closure.functions[0].kind
     first = len(closure.functions)
-    needed = _needed([*texts.values(), *(twin.text for twin in twins)])
+    needed = _needed_functions([*texts.values(), *(twin.text for twin in twins)])
     places: dict[str, Binding] = {twin.name: FunctionRef(first + at) for at, twin in enumerate(twins)}
     places |= {name: FunctionRef(first + len(twins) + at) for at, name in enumerate(needed)}
     kept = [
@@ -44,7 +44,7 @@ def with_device_functions(closure: Closure, texts: Mapping[int, str], twins: Seq
     return replace(closure, functions=(*kept, *rewritten, *(_device_function(name, kind, places) for name in needed)))
 
 
-def _needed(texts: Sequence[str]) -> list[str]:
+def _needed_functions(texts: Sequence[str]) -> list[str]:
     """The device functions that texts call, and those that these call."""
     needed: dict[str, None] = {}
     waiting = [name for text in texts for name in _CALL.findall(text)]
@@ -77,7 +77,7 @@ def _device_function(name: str, kind: FunctionKind, places: Mapping[str, Binding
 
 
 def _file_of(name: str, kind: FunctionKind = "jit") -> str:
-    """The file of a device function; one whose text is made from another has none on disk."""
+    """The file of a device function; one with a text made from another has none on disk."""
     is_on_disk = hasattr(device_functions, name) and kind != "gluon"
     return device_functions.__file__ + ("" if is_on_disk else f" ({name})")
 

@@ -138,7 +138,7 @@ def equivalence_of(
         right = _outcome_of_function(other, launch.arguments, left)
         return compare_outcomes(left, right, (left.name, right.name))
     launch = launch_of_call(session, _without_names_of(call, other_call))
-    right = _renamed(outcome_of(session, other_call, launch, timeout_s), call, other_call)
+    right = _with_names_of(outcome_of(session, other_call, launch, timeout_s), call, other_call)
     return compare_outcomes(left, right, _names(left.name, right.name, other))
 
 
@@ -260,7 +260,7 @@ def _without_names_of(other: UserCall, call: UserCall) -> UserCall:
     return replace(call, meta={name: value for name, value in call.meta.items() if name not in foreign})
 
 
-def _renamed(outcome: AlgebraOutcome, call: UserCall, other: UserCall) -> AlgebraOutcome:
+def _with_names_of(outcome: AlgebraOutcome, call: UserCall, other: UserCall) -> AlgebraOutcome:
     """The outcome of another kernel, by the names that the first one has for the arguments in the same positions."""
     pairs = zip(parameter_names(other.kernel), parameter_names(call.kernel), strict=False)
     names = {theirs: ours for (theirs, ours), _ in zip(pairs, call.args, strict=False)}
@@ -296,11 +296,11 @@ def _outcome_of_function(function: Callable[..., Any], arguments: Mapping[str, A
         raise UsageError(f"{name} returns {', '.join(unknown)}, which the kernel has no tensor for.")
     if not memory:
         raise UsageError(f"{name} returns nothing to compare; return a tensor for each of {', '.join(outputs)}.")
-    fitted = {key: _fitted(key, value, left.memory[key]) for key, value in memory.items()}
+    fitted = {key: _bits_like(key, value, left.memory[key]) for key, value in memory.items()}
     return AlgebraOutcome(name, {**left.memory, **fitted}, frozenset(fitted))
 
 
-def _fitted(name: str, value: Any, output: Any) -> Any:
+def _bits_like(name: str, value: Any, output: Any) -> Any:
     """The bit patterns of a value in the dtype and shape of an output."""
     try:
         return value.to(output.dtype).expand(output.shape) if hasattr(value, "to") else value

@@ -177,7 +177,7 @@ def _scale(value: RecordedValue) -> float:
 
 def stores_agree(left: Values, right: Values, tolerance: float) -> bool:
     """Whether both sides leave the same elements with the same values, within a share of the largest one."""
-    one, other = (_stored(values) for values in (left, right))
+    one, other = (_stored_values(values) for values in (left, right))
     if one.keys() != other.keys():
         return False
     largest: dict[str | None, float] = {}
@@ -194,7 +194,7 @@ def _is_near(one: float, other: float, allowed: float) -> bool:
     return one == other or (math.isnan(one) and math.isnan(other)) or abs(one - other) <= allowed
 
 
-def _stored(values: Values) -> dict[tuple[str | None, int], float]:
+def _stored_values(values: Values) -> dict[tuple[str | None, int], float]:
     """The last value of each element that was stored, and of an atomic the sum of its operands."""
     import numpy as np
 

@@ -35,7 +35,7 @@ def line_pairs(left: Values, right: Values) -> dict[_FileLine, _FileLine]:
     for one, other in zip(_texts(left), _texts(right), strict=False):
         pairs |= {
             (one[0], one[1] + here): (other[0], other[1] + there)
-            for here, there in _aligned(_statements(one[2]), _statements(other[2]))
+            for here, there in _aligned_lines(_statements(one[2]), _statements(other[2]))
         }
     return pairs
 
@@ -89,7 +89,7 @@ def _statements(text: str) -> list[str]:
     return [" ".join(line.split("#", 1)[0].split()) for line in text.splitlines()]
 
 
-def _aligned(left: list[str], right: list[str]) -> Iterator[tuple[int, int]]:
+def _aligned_lines(left: list[str], right: list[str]) -> Iterator[tuple[int, int]]:
     matcher = difflib.SequenceMatcher(None, left, right, autojunk=False)
     for kind, left_start, left_end, right_start, right_end in matcher.get_opcodes():
         here, there = range(left_start, left_end), range(right_start, right_end)

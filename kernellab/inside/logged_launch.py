@@ -11,7 +11,7 @@ from kernellab.errors import CannotRun, plural
 from kernellab.inside.layout_changes import changed_operations
 from kernellab.inside.recorded_launch import closure_texts, programs_in, values_of_call
 from kernellab.inside.rewriting import BUFFER, LoggingKernel, logging_kernel
-from kernellab.inside.rewritten import CopiedRun, closure_to_rewrite, rewritten_implementation, run_on_copies
+from kernellab.inside.rewritten import LaunchOnCopies, closure_to_rewrite, rewritten_implementation, run_on_copies
 from kernellab.inside.value_log import LogReader, initial_log, needed_words, region_of
 from kernellab.inside.values import Values
 from kernellab.launch.arguments import memory_of, values_of
@@ -91,7 +91,7 @@ def record_on_device(
 
 
 @dataclass(frozen=True, slots=True)
-class LoggedRun:
+class LoggedLaunch:
     """The launch of a kernel that writes its values: as text, compiled, and run; ``words`` is the log that it left.
 
     ``needed_words`` is what the longest region would have taken.
@@ -99,14 +99,14 @@ class LoggedRun:
 
     kernel: LoggingKernel
     compiled: Compiled
-    copied: CopiedRun
+    copied: LaunchOnCopies
     words: NDArray[np.int64]
     needed_words: int
 
 
 def _run_logging(
     session: Session, plain: Implementation, request: RecordRequest, timeout_s: float, words: int
-) -> LoggedRun:
+) -> LoggedLaunch:
     """Run the copy of a kernel with regions of some words."""
     import torch  # a launch needs it anyway
 
@@ -118,10 +118,10 @@ def _run_logging(
     copy = rewritten_implementation(session, plain, kernel.closure, {BUFFER: buffer})
     copied = run_on_copies(session, copy, timeout_s)
     left = copied.arguments[BUFFER].cpu().numpy()
-    return LoggedRun(kernel, copy.kernel, copied, left, needed_words(left, kernel, len(numbers)))
+    return LoggedLaunch(kernel, copy.kernel, copied, left, needed_words(left, kernel, len(numbers)))
 
 
-def _read(logged: LoggedRun, plain: Implementation, request: RecordRequest) -> LogReader:
+def _read(logged: LoggedLaunch, plain: Implementation, request: RecordRequest) -> LogReader:
     tensors = memory_of(plain.kernel_launch.arguments)
     spans = {name: (*span_of(tensor), int(tensor.element_size())) for name, tensor in tensors.items()}
     sizes = {name: (max(end - start, itemsize), itemsize) for name, (start, end, itemsize) in spans.items()}
@@ -134,7 +134,7 @@ def _read(logged: LoggedRun, plain: Implementation, request: RecordRequest) -> L
 _COPY = "the copy of the kernel that stored these values"
 
 
-def _notes(session: Session, plain: Implementation, logged: LoggedRun, timeout_s: float) -> list[str]:
+def _notes(session: Session, plain: Implementation, logged: LoggedLaunch, timeout_s: float) -> list[str]:
     """What the rewriting changed: outputs, compared bit by bit with those of the plain kernel, and layouts."""
     changed = changed_operations(plain.kernel.stages.get("ttgir", ""), logged.compiled.stages.get("ttgir", ""))
     notes = [f"{_COPY} has other layouts or another precision in {', '.join(changed)}"] if changed else []
@@ -146,7 +146,7 @@ def _notes(session: Session, plain: Implementation, logged: LoggedRun, timeout_s
 
 
 def _differing(plain: Mapping[str, Any], copied: Mapping[str, Any]) -> dict[str, int]:
-    """The number of elements whose bits differ, by argument; those that agree are left out."""
+    """The number of elements with other bits, by argument; arguments that agree are left out."""
     tensors = memory_of(copied)
     counts = {
         name: int((bits_of(tensor) != bits_of(tensors[name])).sum())

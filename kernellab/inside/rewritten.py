@@ -53,7 +53,7 @@ def rewritten_implementation(
 
 
 @dataclass(frozen=True, slots=True)
-class CopiedRun:
+class LaunchOnCopies:
     """A launch on copies: its run, the copied arguments as it left them, and the poison of those only written."""
 
     run: Run
@@ -63,7 +63,7 @@ class CopiedRun:
 
 def run_on_copies(
     session: Session, implementation: Implementation, timeout_s: float, zeroed: Collection[str] = ()
-) -> CopiedRun:
+) -> LaunchOnCopies:
     """Launch a kernel once on copies of its arguments: on a GPU after a trial launch, else in the interpreter.
 
     The arguments of ``zeroed`` are set to zero first.
@@ -80,7 +80,7 @@ def run_on_copies(
     with runtime.recording(timeout_s=timeout_s) as recorder:
         _fill_queue(runtime.device)
         launch.function[launch.grid](**copies.arguments, **launch.options)
-    return CopiedRun(recorder.last_run(launch.function), copies.everything, poisoned)
+    return LaunchOnCopies(recorder.last_run(launch.function), copies.everything, poisoned)
 
 
 _SLEEP_CYCLES = 2_000_000  # about a millisecond, in which the host queues what follows

@@ -166,7 +166,7 @@ class LogReader:
         parameters = {site.name or "" for site in self.sites if site.event is LogEvent.ARGUMENT}
         _ProgramReader(self, program, [_Frame(function)], parameters).read(entries_of(region, self.sites))
 
-    def thinned(self, value: RecordedValue) -> RecordedValue:
+    def sample_tile(self, value: RecordedValue) -> RecordedValue:
         """A value with a sample of its tile, where that is larger than is asked for."""
         most = self.request.tile_bytes if self._bytes < self.request.total_bytes else 4096
         steps = steps_within(value.shape, value.data.itemsize, most)
@@ -303,7 +303,7 @@ class _ProgramReader:
 
     def _append(self, value: RecordedValue, site: LogSite, frame: _Frame) -> None:
         position = len(self.reader.values)
-        self.reader.values.append(self.reader.thinned(value))
+        self.reader.values.append(self.reader.sample_tile(value))
         if value.name is not None and site.event is not LogEvent.RETURN:
             frame.latest[value.name] = position
         if site.event is LogEvent.RETURN and len(self.frames) > 1:

@@ -12,7 +12,7 @@ import triton.language as tl
 from triton.runtime import interpreter as upstream
 
 from kernellab.interpreter.builder import ArithmeticBuilder, register_value
-from kernellab.interpreter.faults import InterpretedCheckFailed, UnsupportedOperation
+from kernellab.interpreter.faults import InterpretedCheckError, UnsupportedOperation
 from kernellab.interpreter.functions import external_function
 from kernellab.interpreter.memory import CheckedMemory
 from kernellab.interpreter.promises import PromiseName, PromiseTaint
@@ -59,14 +59,14 @@ class Descriptor:
         """
         itemsize = _itemsize(base)
         if int(base.data.item()) % _ALIGNMENT:
-            raise InterpretedCheckFailed("the base of a tensor descriptor must be aligned to 16 bytes")
+            raise InterpretedCheckError("the base of a tensor descriptor must be aligned to 16 bytes")
         for stride in strides[:-1]:
             if int(stride.data.item()) * itemsize % _ALIGNMENT:
-                raise InterpretedCheckFailed(
+                raise InterpretedCheckError(
                     f"a stride of {int(stride.data.item())} elements in a descriptor is not a multiple of 16 bytes"
                 )
         if int(strides[-1].data.item()) != 1:
-            raise InterpretedCheckFailed("the last stride of a tensor descriptor must be 1")
+            raise InterpretedCheckError("the last stride of a tensor descriptor must be 1")
         return cls(base, list(shape), list(strides), [int(size) for size in block_shape], padding)
 
 
@@ -74,7 +74,7 @@ def descriptor_block(descriptor: Descriptor, offsets: list[Handle]) -> tuple[Han
     """Return pointers and mask of the block at ``offsets``."""
     last = int(offsets[-1].data.item()) * _itemsize(descriptor.base)
     if last % _ALIGNMENT:
-        raise InterpretedCheckFailed(f"the last offset of a descriptor access is {last} bytes, not a multiple of 16")
+        raise InterpretedCheckError(f"the last offset of a descriptor access is {last} bytes, not a multiple of 16")
     return _block_pointers(descriptor, offsets, range(len(descriptor.block_shape)))
 
 

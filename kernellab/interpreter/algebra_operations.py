@@ -77,7 +77,7 @@ def _methods(unmodelled: set[str]) -> dict[str, Callable[..., Any]]:
         "precise_sqrt": (algebra.sqrt,),
         "rsqrt": (algebra.rsqrt,),
     }
-    tags = {name: (partial(_tagged, name),) for name in ("log", "log2", "erf", "floor", "ceil")}
+    tags = {name: (partial(_tag, name),) for name in ("log", "log2", "erf", "floor", "ceil")}
     methods = {f"create_{name}": partial(_elementwise, *function) for name, function in (elementwise | tags).items()}
     constants = (("fp16", tl.float16), ("bf16", tl.bfloat16), ("fp32", tl.float32), ("fp64", tl.float64))
     fp8 = (("fp8e4nv", tl.float8e4nv), ("fp8e5", tl.float8e5))
@@ -101,7 +101,7 @@ def _with_builder_second(method: Callable[..., Handle]) -> Callable[..., Handle]
     return lambda builder, *operands: method(*operands)
 
 
-def _tagged(name: str, x: Payload, format: FloatFormat) -> Payload:
+def _tag(name: str, x: Payload, format: FloatFormat) -> Payload:
     return algebra.tag(x, name, format)
 
 

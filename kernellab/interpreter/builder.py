@@ -20,7 +20,7 @@ import numpy as np
 import triton.language as tl
 from triton.runtime import interpreter as upstream
 
-from kernellab.interpreter.faults import InterpretedCheckFailed, UnsupportedOperation, current_line
+from kernellab.interpreter.faults import InterpretedCheckError, UnsupportedOperation, current_line
 from kernellab.interpreter.values import (
     ARITHMETIC,
     Array,
@@ -201,11 +201,11 @@ _mark_products = _mark_overflow(np.multiply, _product_bounds)
 
 
 def _require_true(condition: Handle, failure: str, message: str = "") -> None:
-    """Raise `InterpretedCheckFailed` with the number of false lanes, if there are any."""
+    """Raise `InterpretedCheckError` with the number of false lanes, if there are any."""
     if not condition:
         size = condition.data.size
         lanes = "" if size == 1 else f" in {size - int(condition.data.sum())} of {size} lanes"
-        raise InterpretedCheckFailed(f"{failure}{lanes}{f': {message}' if message else ''}")
+        raise InterpretedCheckError(f"{failure}{lanes}{f': {message}' if message else ''}")
 
 
 class ArithmeticBuilder(upstream.InterpreterBuilder):  # type: ignore[misc]

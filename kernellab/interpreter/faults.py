@@ -117,27 +117,27 @@ def place_of(line: Line | None) -> Place | None:
 _MASK_POSITION = {"load": 1, "store": 2}
 
 
-class ProgramStopped(Exception):
+class ProgramError(Exception):
     """Base of the exceptions that end one program of a launch."""
 
 
-class DeadlinePassed(ProgramStopped):
+class ProgramDeadline(ProgramError):
     """The time for finding further faults is over."""
 
 
-class UnsupportedOperation(ProgramStopped):
+class UnsupportedOperation(ProgramError):
     """The kernel uses a feature that needs a GPU."""
 
 
-class StorageIncomplete(ProgramStopped):
+class StorageIncomplete(ProgramError):
     """An access to a part of a large storage that was not copied: inside the storage, outside its views."""
 
 
-class InterpretedCheckFailed(ProgramStopped):
+class InterpretedCheckError(ProgramError):
     """A ``tl.device_assert`` or ``tl.assume`` does not hold."""
 
 
-class AccessFault(ProgramStopped):
+class AccessFault(ProgramError):
     """An access outside the memory of the arguments, by so many active ``lanes``.
 
     Its text ends with the mask at the line of the access, unless ``access`` is empty.

@@ -32,7 +32,7 @@ from triton.runtime.jit import _normalize_ty
 from kernellab._triton.loading import UNWRAPPED
 from kernellab.interpreter import functions
 from kernellab.interpreter.access import CheckedBuilder
-from kernellab.interpreter.faults import InterpretedCheckFailed
+from kernellab.interpreter.faults import InterpretedCheckError
 from kernellab.interpreter.promises import PromiseName
 from kernellab.interpreter.recording import CALLS, RecordingSites, add_record_calls
 from kernellab.interpreter.values import Handle, holds_payloads, numpy_dtype, plain, reuse_types
@@ -91,7 +91,7 @@ def static_assert(condition: Any, message: Any = "") -> None:
     """Check a condition that is known at compile time."""
     if not plain(condition):
         text = plain(message)
-        raise InterpretedCheckFailed(f"static assertion failed: {text}" if text else "static assertion failed")
+        raise InterpretedCheckError(f"static assertion failed: {text}" if text else "static assertion failed")
 
 
 def static_print(*values: Any, **options: Any) -> None:
@@ -290,7 +290,7 @@ def checked_builder() -> CheckedBuilder:
 
 def _refuse_launch(function: Any, grid: Any) -> Any:
     """Refuse ``kernel[grid]`` inside of a kernel: it would launch on the memory of the running launch."""
-    raise InterpretedCheckFailed(f"{function.fn.__name__}[...] is launched inside of a kernel; call it")
+    raise InterpretedCheckError(f"{function.fn.__name__}[...] is launched inside of a kernel; call it")
 
 
 def prepare(function: Any) -> Callable[..., Any]:

@@ -18,10 +18,10 @@ from triton._C.libtriton import interpreter as native
 from kernellab.errors import plural
 from kernellab.interpreter.faults import (
     AccessFault,
-    DeadlinePassed,
     Findings,
-    InterpretedCheckFailed,
+    InterpretedCheckError,
     Program,
+    ProgramDeadline,
     StorageIncomplete,
     current_line,
 )
@@ -238,7 +238,7 @@ class CheckedMemory:
         else:
             return None
         if self.deadline is not None and time.monotonic() > self.deadline:
-            raise DeadlinePassed
+            raise ProgramDeadline
         if pointer.wrapped is not None:
             self._report_wrap(pointer, pointer.wrapped, mask, access)
         is_promised_load = access == "load" and isinstance(pointer.undefined, PromiseTaint)  # what it loads is tainted
@@ -248,7 +248,7 @@ class CheckedMemory:
         if (low | high) & (itemsize - 1):
             address = low if low & (itemsize - 1) else high
             where = f"address {address:#x}" if region is None else f"{region.name}, byte {address - region.start},"
-            raise InterpretedCheckFailed(
+            raise InterpretedCheckError(
                 f"{access} of {where} is not aligned to its {itemsize} bytes, which a GPU does not allow"
             )
         if region is not None and region.start <= low and high + itemsize <= region.end:

@@ -230,7 +230,7 @@ def format_of(dtype: Any) -> algebra.FloatFormat:
 
 
 def from_payload(payload: Array, dtype: Any) -> Array:
-    """Return the real numbers whose bit patterns are those of payloads, with bf16 and fp8 as float32."""
+    """Return the real numbers with the bit patterns of payloads; bf16 and fp8 are float32."""
     bits = to_bits(payload, dtype)
     return decode(bits, dtype.name) if is_low_precision(dtype.name) else bits
 

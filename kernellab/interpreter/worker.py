@@ -31,9 +31,9 @@ from kernellab.interpreter.algebra_operations import algebra_of
 from kernellab.interpreter.builder import DeviceOptions
 from kernellab.interpreter.faults import (
     AccessFault,
-    DeadlinePassed,
-    InterpretedCheckFailed,
+    InterpretedCheckError,
     Program,
+    ProgramDeadline,
     StorageIncomplete,
     UnsupportedOperation,
     line_of_traceback,
@@ -201,7 +201,7 @@ def _run_grid(
             faults.append(fault.with_traceback(None))
             kind, severity = FindingKind.OUT_OF_BOUNDS, Severity.ERROR
             memory.findings.add(kind, fault.argument, fault, fault.lanes, severity=severity, line=fault.line)
-        except DeadlinePassed:
+        except ProgramDeadline:
             return False
         now = time.monotonic()
         if memory.deadline is not None and now > memory.deadline and number + 1 < total:
@@ -213,14 +213,14 @@ def _run_grid(
 
 
 def _set_alarm(seconds: float) -> None:
-    """Raise `DeadlinePassed` after some time, for programs that loop without touching memory; 0 cancels."""
+    """Raise `ProgramDeadline` after some time, for programs that loop without touching memory; 0 cancels."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGALRM, _raise_deadline)
         signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
 def _raise_deadline(number: int, frame: object) -> None:
-    raise DeadlinePassed
+    raise ProgramDeadline
 
 
 def _out_of_bounds_failure(
@@ -246,11 +246,11 @@ def _failure(exc: Exception, kernel: str, program: Program) -> Failure:
         message = f"{kernel}: the CPU interpreter cannot run {exc}. It runs on a GPU."
     else:
         cause: BaseException = exc
-        while isinstance(cause.__cause__, Exception) and not isinstance(cause, InterpretedCheckFailed):
+        while isinstance(cause.__cause__, Exception) and not isinstance(cause, InterpretedCheckError):
             cause = cause.__cause__  # the root, without the names of the interpreter's classes
         text = str(cause).strip().rstrip(".")
         name = type(cause).__name__
-        if not isinstance(cause, InterpretedCheckFailed):
+        if not isinstance(cause, InterpretedCheckError):
             text = f"{name}: {text}" if text else name
         message = f"{kernel}: {text}, in program {program}."
     return Failure("RunError", message, place, detail, kernel)

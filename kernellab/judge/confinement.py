@@ -63,10 +63,10 @@ _SIGKILL = 9
 def _prctl(option: int, first: int = 0, second: int = 0) -> int:
     """Call prctl with all of its arguments; raises OSError where it fails."""
     arguments = (ctypes.c_ulong(argument) for argument in (first, second, 0, 0))
-    return _checked(_LIBRARY.prctl(ctypes.c_int(option), *arguments))
+    return _require_success(_LIBRARY.prctl(ctypes.c_int(option), *arguments))
 
 
-def _checked(result: int) -> int:
+def _require_success(result: int) -> int:
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
@@ -162,7 +162,7 @@ def _set_capabilities(*, effective: int, permitted: int) -> None:
     header = struct.pack("=Ii", _CAPABILITIES_VERSION, 0)
     low, high = 0xFFFFFFFF, 32
     data = struct.pack("=6I", effective & low, permitted & low, 0, effective >> high, permitted >> high, 0)
-    _checked(_LIBRARY.capset(ctypes.c_char_p(header), ctypes.c_char_p(data)))
+    _require_success(_LIBRARY.capset(ctypes.c_char_p(header), ctypes.c_char_p(data)))
 
 
 def _can_read(path: str) -> bool:
@@ -235,7 +235,7 @@ def restrict_files(access: Access) -> tuple[str, ...]:
     fields = [handled]
     fields += [_TCP] * (version >= 4) + [_ABSTRACT_SOCKETS_AND_SIGNALS] * (version >= 6)
     attributes = struct.pack(f"={len(fields)}Q", *fields)
-    ruleset = _checked(
+    ruleset = _require_success(
         _LIBRARY.syscall(_CREATE_RULESET, ctypes.c_char_p(attributes), ctypes.c_size_t(len(attributes)), 0)
     )
     try:
@@ -246,7 +246,7 @@ def restrict_files(access: Access) -> tuple[str, ...]:
             _allow(ruleset, device, _READ)
         _allow(ruleset, "/dev/null", (_READ | _FILE_WRITES) & handled)
         _prctl(_PR_SET_NO_NEW_PRIVS, 1)
-        _checked(_LIBRARY.syscall(_RESTRICT_SELF, ctypes.c_int(ruleset), 0))
+        _require_success(_LIBRARY.syscall(_RESTRICT_SELF, ctypes.c_int(ruleset), 0))
     finally:
         os.close(ruleset)
     phrases = [FILES_UNREADABLE, "writes in its own folder only"]
@@ -263,7 +263,7 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
         if not os.path.isdir(path):
             rights &= _FOR_FILES
         rule = struct.pack("=Qi", rights, descriptor)
-        _checked(_LIBRARY.syscall(_ADD_RULE, ctypes.c_int(ruleset), _BENEATH, ctypes.c_char_p(rule), 0))
+        _require_success(_LIBRARY.syscall(_ADD_RULE, ctypes.c_int(ruleset), _BENEATH, ctypes.c_char_p(rule), 0))
     finally:
         os.close(descriptor)
 

@@ -17,9 +17,9 @@ from kernellab.judge.distributions import IN_RING
 from kernellab.judge.in_ring import expected_in_ring
 from kernellab.judge.layouts import Gaps, fill_gaps
 from kernellab.judge.questions import SOME, Programs, Question, Questions
-from kernellab.judge.replay import POISONS, Launcher, Replay, ReplayRefused, copies_of, same_bits
+from kernellab.judge.replay import POISONS, Launcher, Replay, ReplayError, copies_of, same_bits
 from kernellab.judge.specification import Specification
-from kernellab.judge.tolerances import widened
+from kernellab.judge.tolerances import with_tolerance
 from kernellab.judge.verdict import AS_SPECIFIED, Decision, Reason, Trial, Verdict
 from kernellab.source import Closure
 
@@ -99,14 +99,14 @@ class Examiner:
             runs.append(outputs)
         native = self._native(inputs)
         names = list(native)
-        runs = [self._ordered(question, names, outputs) for outputs in runs]
+        runs = [self._in_order_of_reference(question, names, outputs) for outputs in runs]
         if problem := self._shape_problem(question, names, native, runs[0]):
             return problem
         self.specification.require_outputs(names)
-        expected = self._expected(inputs)
+        expected = self._expected_values(inputs)
         for number, outputs in enumerate(runs):
             for name, output in zip(names, outputs, strict=True):
-                check, within = self._compared(question, name, output, expected[name])
+                check, within = self._compare_output(question, name, output, expected[name])
                 if check.equal:
                     continue
                 if self._is_excused(question, output, native[name], within):
@@ -114,7 +114,7 @@ class Examiner:
                 return Decision.WRONG, self._value_reason(question, name, check, number)
         return self._left_over_problem(question, names, runs)
 
-    def _compared(
+    def _compare_output(
         self, question: Question, name: str, output: torch.Tensor, expected: ExpectedValue
     ) -> tuple[Check, ExpectedValue]:
         """Return the comparison of an output with its reference, and the reference with the bounds that it used.
@@ -133,7 +133,7 @@ class Examiner:
             )
         self._beyond_bounds.setdefault(name, 0)
         if not check.equal:
-            expected = widened(output, expected, tolerance)
+            expected = with_tolerance(output, expected, tolerance)
             check = compare_output("the reference", name, output, expected)
             self._beyond_bounds[name] += check.equal
         return check, expected
@@ -161,7 +161,7 @@ class Examiner:
         unmodelled, self.launch.unmodelled = self.launch.unmodelled, set()
         if problem is not None or unmodelled:
             return problem or f"the ring does not model {', '.join(sorted(unmodelled))}"
-        outputs = self._ordered(question, list(expected), outputs)
+        outputs = self._in_order_of_reference(question, list(expected), outputs)
         for (name, want), output in zip(expected.items(), outputs, strict=True):
             if not same_bits(output, want.to(output.dtype)):
                 detail = (
@@ -172,7 +172,9 @@ class Examiner:
                 return Decision.WRONG, Reason("other_terms", detail, self.file, trial=question.words, output=name)
         return None
 
-    def _ordered(self, question: Question, names: Sequence[str], outputs: list[torch.Tensor]) -> list[torch.Tensor]:
+    def _in_order_of_reference(
+        self, question: Question, names: Sequence[str], outputs: list[torch.Tensor]
+    ) -> list[torch.Tensor]:
         """Return outputs in the order of the reference's names, if they have the same names."""
         by_name = dict(zip(self.programs[question.number].output_names, outputs, strict=True))
         return [by_name[name] for name in names] if set(by_name) == set(names) else outputs
@@ -216,7 +218,7 @@ class Examiner:
         replay = Replay(self.programs[question.number], self.kernels, self.launch, poison, self.device, config)
         try:
             made = replay.run(given)
-        except (UnsafeLaunch, FailedLaunch, ReplayRefused) as exc:
+        except (UnsafeLaunch, FailedLaunch, ReplayError) as exc:
             return [], self._failure(question, exc)
         problem = (
             self._aliased_output(question, given, made)
@@ -243,8 +245,8 @@ class Examiner:
         line = getattr(exc, "line", None)
         if isinstance(exc, UnsafeLaunch):
             return Decision.UNSAFE, Reason(exc.rule, f"{exc.message}.", self.file, line, question.words)
-        rule = "program" if isinstance(exc, ReplayRefused) else "launch_fails"
-        decision = Decision.REFUSED if isinstance(exc, ReplayRefused) else Decision.WRONG
+        rule = "program" if isinstance(exc, ReplayError) else "launch_fails"
+        decision = Decision.REFUSED if isinstance(exc, ReplayError) else Decision.WRONG
         return decision, Reason(rule, exc.message, self.file, line, question.words)
 
     def _changed_input(
@@ -278,7 +280,7 @@ class Examiner:
             path = self.specification.path.name
             raise UsageError(f"reference() of {path} raised {type(exc).__name__}: {first_line(exc)}") from exc
 
-    def _expected(self, inputs: Mapping[str, Any]) -> dict[str, ExpectedValue]:
+    def _expected_values(self, inputs: Mapping[str, Any]) -> dict[str, ExpectedValue]:
         values = bounded_values(self.specification.expected, inputs)
         return {
             name: value if isinstance(value, ExpectedValue) else ExpectedValue(torch.as_tensor(value))

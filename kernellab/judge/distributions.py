@@ -42,11 +42,11 @@ def _integers(values: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     return (_normal(values, generator) * 4).round()
 
 
-def _sorted(values: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+def _ascending(values: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     return _normal(values, generator).flatten().sort().values.reshape(values.shape)
 
 
-def _repeated(values: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+def _constant(values: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     return torch.full(values.shape, float(_normal(torch.empty(()), generator)), dtype=torch.float64)
 
 
@@ -76,8 +76,8 @@ CHANGES: dict[str, Change] = {
     "tiny": _tiny,
     "subnormal": _subnormal,
     "integers": _integers,
-    "sorted": _sorted,
-    "repeated": _repeated,
+    "sorted": _ascending,
+    "repeated": _constant,
     "with zeros": _with_zeros,
     "all magnitudes": _all_magnitudes,
     "with inf and nan": _nonfinite,

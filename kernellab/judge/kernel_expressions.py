@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from kernellab._triton.language_names import MESSAGE_FUNCTIONS, VALUE_ATTRIBUTES
 from kernellab.judge.kernel_names import Meaning, NamesOfKernel, Rule
-from kernellab.judge.kernel_sizes import LARGEST_INTEGER, folded
+from kernellab.judge.kernel_sizes import LARGEST_INTEGER, folded_integer
 
 KERNEL_BUILTINS = frozenset(
     {"abs", "bool", "float", "int", "isinstance", "len", "list", "max", "min", "print", "range", "str", "tuple"}
@@ -60,7 +60,7 @@ class ExpressionCheck:
         if problem not in self.problems:
             self.problems.append(problem)
 
-    def unsupported(self, node: ast.AST) -> None:
+    def add_unsupported(self, node: ast.AST) -> None:
         """Add a problem for a node of a kind that Triton's language lacks."""
         kind = "An f-string outside a message" if isinstance(node, ast.JoinedStr) else type(node).__name__
         self.add("unsupported", f"{kind} is not syntax of Triton's language.", node)
@@ -77,13 +77,13 @@ class ExpressionCheck:
             case ast.Constant(value=value):
                 self._constant(node, value)
             case ast.Name() | ast.Attribute():
-                if self._named(node).kind not in {"value", "jit", "refused"}:
+                if self._check_name(node).kind not in {"value", "jit", "refused"}:
                     self._no_value(node)
             case ast.Call():
                 self._call(node)
             case ast.Compare(left=left, comparators=others):
                 for operand in (left, *others):
-                    self._compared(operand)
+                    self._check_compared_operand(operand)
             case ast.Subscript(value=value, slice=index):
                 self._subscript(value, index)
             case ast.ListComp() | ast.GeneratorExp():
@@ -92,7 +92,7 @@ class ExpressionCheck:
                 self.size(node)
                 self.values(child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr))
             case _:
-                self.unsupported(node)
+                self.add_unsupported(node)
 
     def _no_value(self, node: ast.expr) -> None:
         self.add("unsupported", f"{short_text(node)} is called in Triton's language; it is not a value.", node)
@@ -108,15 +108,15 @@ class ExpressionCheck:
         elif isinstance(value, bytes | complex):
             self.add("unsupported", f"{short_text(node)} is not a constant of Triton's language.", node)
 
-    def _compared(self, node: ast.expr) -> None:
+    def _check_compared_operand(self, node: ast.expr) -> None:
         """Check an operand of a comparison, which may be a class, as in ``x.type == tl.pointer_type``."""
         if not isinstance(node, ast.Name | ast.Attribute):
             self.value(node)
-        elif self._named(node).kind in {"builtin", "module"}:
+        elif self._check_name(node).kind in {"builtin", "module"}:
             self._no_value(node)
 
     def _subscript(self, value: ast.expr, index: ast.expr) -> None:
-        if isinstance(value, ast.Name | ast.Attribute) and self._named(value).kind not in {"value", "refused"}:
+        if isinstance(value, ast.Name | ast.Attribute) and self._check_name(value).kind not in {"value", "refused"}:
             self.add("host_code", f"{short_text(value)}[...] would launch it, which the host does.", value)
         else:
             self.value(value)
@@ -137,7 +137,7 @@ class ExpressionCheck:
             self._inner.append(frozenset(stored))
             self.values(generator.ifs)
             if generator.is_async:
-                self.unsupported(node)
+                self.add_unsupported(node)
         self.value(node.elt)
         del self._inner[depth:]
 
@@ -171,7 +171,7 @@ class ExpressionCheck:
         return None
 
     def _call(self, node: ast.Call) -> None:
-        name = self._called(node.func)
+        name = self._check_callee(node.func)
         for keyword in node.keywords:
             if keyword.arg is None:
                 self.add("unsupported", "** passes names that are not known.", keyword.value)
@@ -187,16 +187,16 @@ class ExpressionCheck:
             else:
                 self.value(argument)
 
-    def _called(self, node: ast.expr) -> str:
+    def _check_callee(self, node: ast.expr) -> str:
         """Check the function of a call; return its own name, ``load`` of ``tl.load``."""
         match node:
             case ast.Name(id=name) if self._is_local(name):
-                self._named(node)
+                self._check_name(node)
                 if name not in self.parameters:
                     self.add("host_code", f"{name} is a local value, and is called.", node)
                 return ""
             case ast.Name() | ast.Attribute():
-                meaning = self._named(node)
+                meaning = self._check_name(node)
                 if meaning.kind in {"type", "module"}:
                     self.add("host_code", f"{short_text(node)} is not a function of Triton's language.", node)
                 return meaning.name
@@ -208,7 +208,7 @@ class ExpressionCheck:
     def _class_argument(self, node: ast.expr) -> None:
         for part in node.elts if isinstance(node, ast.Tuple) else [node]:
             if isinstance(part, ast.Name | ast.Attribute):
-                self._named(part)
+                self._check_name(part)
             else:
                 self.value(part)
 
@@ -217,7 +217,7 @@ class ExpressionCheck:
     def _is_local(self, name: str) -> bool:
         return name in self.parameters or name in self.stored or any(name in names for names in self._inner)
 
-    def _named(self, node: ast.Name | ast.Attribute) -> Meaning:
+    def _check_name(self, node: ast.Name | ast.Attribute) -> Meaning:
         """Check a name with its attributes; return its meaning."""
         root, attributes = chain_of(node)
         value = Meaning("value")
@@ -277,7 +277,7 @@ class ExpressionCheck:
     def size(self, node: ast.expr) -> None:
         """Add a problem for an expression of numbers beyond 64 bits."""
         try:
-            folded(node, self._integer)
+            folded_integer(node, self._integer)
         except OverflowError:
             self.add("too_large", f"{short_text(node)} has more than 64 bits, or is a long sequence.", node)
 

@@ -79,7 +79,7 @@ def meaning_of(binding: Binding, attributes: tuple[str, ...], functions: tuple[F
         case Constexpr(inner):
             meaning, used = meaning_of(inner, attributes, functions)
             is_value = meaning.kind in {"value", "jit", "refused"}
-            return (meaning, used) if is_value else (_refused("host_code", "is a constexpr of a Python object"), 0)
+            return (meaning, used) if is_value else (_refusal("host_code", "is a constexpr of a Python object"), 0)
         case FunctionRef(index) | Helper(_, FunctionRef(index)):
             return _function(functions[index]), 0
         case Import("math"):
@@ -92,26 +92,26 @@ def meaning_of(binding: Binding, attributes: tuple[str, ...], functions: tuple[F
             meanings = (meaning_of(member, (), functions)[0] for member in members)
             return next((m if m.kind == "refused" else _UNUSABLE for m in meanings if m.kind not in _KEPT), _VALUE), 0
         case Call():
-            return _refused("host_code", "is an object that Python code makes"), 0
+            return _refusal("host_code", "is an object that Python code makes"), 0
         case Opaque(kind, _):
-            return _refused("host_code", f"is a {kind}, an object of the host"), 0
+            return _refusal("host_code", f"is a {kind}, an object of the host"), 0
     return _UNUSABLE, 0
 
 
 _KEPT = frozenset({"value", "jit"})
 
 
-def _refused(rule: Rule, reason: str) -> Meaning:
+def _refusal(rule: Rule, reason: str) -> Meaning:
     return Meaning("refused", rule, reason)
 
 
-_UNUSABLE = _refused("host_code", "holds what is not a value of Triton's language")
+_UNUSABLE = _refusal("host_code", "holds what is not a value of Triton's language")
 
 
 def _function(function: Function) -> Meaning:
     if function.kind in RUNNABLE_KINDS:
         return Meaning("jit")
-    return _refused("host_code", f"is {_KIND_WORDS.get(function.kind, function.kind)}, not a kernel of Triton")
+    return _refusal("host_code", f"is {_KIND_WORDS.get(function.kind, function.kind)}, not a kernel of Triton")
 
 
 def _number_of_math(binding: Import, attributes: tuple[str, ...]) -> tuple[Meaning, int]:
@@ -122,14 +122,14 @@ def _number_of_math(binding: Import, attributes: tuple[str, ...]) -> tuple[Meani
     if names[0] in _NUMBERS_OF_MATH:
         return _VALUE, 1 - len(own)
     reason = "is of Python's math, of which a kernel takes only numbers, such as math.pi"
-    return _refused("outside_library", reason), len(attributes)
+    return _refusal("outside_library", reason), len(attributes)
 
 
 def _import(module: str, own: tuple[str, ...], attributes: tuple[str, ...]) -> tuple[Meaning, int]:
     names = (*own, *attributes)
     found = language_name(module, names)
     if not isinstance(found, LanguageName):
-        return _refused(found.rule, found.reason), len(attributes)
+        return _refusal(found.rule, found.reason), len(attributes)
     if found.used < len(own):
         return _UNUSABLE, 0
     return Meaning(found.kind, name=names[found.used - 1] if found.used else ""), found.used - len(own)
@@ -141,6 +141,6 @@ def _member(
     if not attributes:
         return Meaning("module"), 0
     if attributes[0] not in members:
-        return _refused("outside_library", f"is not of Triton's language, but of {module}"), len(attributes)
+        return _refusal("outside_library", f"is not of Triton's language, but of {module}"), len(attributes)
     meaning, used = meaning_of(members[attributes[0]], attributes[1:], functions)
     return meaning, used + 1

@@ -10,7 +10,7 @@ _BITS = 64
 _LONGEST_SEQUENCE = 4096
 
 
-def folded(node: ast.expr, integer: Callable[[str], int | None]) -> int | None:
+def folded_integer(node: ast.expr, integer: Callable[[str], int | None]) -> int | None:
     """Return the value of an expression of whole numbers, None where it is not known.
 
     ``integer`` returns the number that a name is bound to, or None.
@@ -24,14 +24,14 @@ def folded(node: ast.expr, integer: Callable[[str], int | None]) -> int | None:
         case ast.Name(id=name):
             return integer(name)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            positive = folded(operand, integer)
+            positive = folded_integer(operand, integer)
             return None if positive is None else -positive
         case ast.BinOp(left=left, op=op, right=right):
-            one, other = folded(left, integer), folded(right, integer)
+            one, other = folded_integer(left, integer), folded_integer(right, integer)
             is_repeated = isinstance(op, ast.Mult) and (_is_sequence(left) or _is_sequence(right))
             if is_repeated and max(one or 0, other or 0) > _LONGEST_SEQUENCE:
                 raise OverflowError("a long sequence")
-            return None if one is None or other is None else _combined(op, one, other)
+            return None if one is None or other is None else _apply_operator(op, one, other)
     return None
 
 
@@ -40,7 +40,7 @@ def _is_sequence(node: ast.expr) -> bool:
     return is_text or isinstance(node, ast.Tuple | ast.List | ast.JoinedStr)
 
 
-def _combined(op: ast.operator, one: int, other: int) -> int | None:
+def _apply_operator(op: ast.operator, one: int, other: int) -> int | None:
     """Return the result of an operator; the operands have at most 65 bits each."""
     match op:
         case ast.Add():

@@ -132,7 +132,7 @@ class KernelCheck(ExpressionCheck):
                 self.value(test)
                 self.message(message or test)
             case _ if not isinstance(node, _PLAIN_STATEMENTS):
-                self.unsupported(node)
+                self.add_unsupported(node)
 
     def _assignment(self, node: ast.Assign | ast.AugAssign | ast.AnnAssign) -> None:
         if isinstance(node, ast.AnnAssign):

@@ -90,7 +90,7 @@ def clean_closure(closure: Closure) -> Closure:
         is_run = function.kind in RUNNABLE_KINDS
         file = f"{CELL_PREFIX}{index}-{function.name if is_run else 'unused'}"
         if is_run:
-            functions.append(_cleaned(function, file, closure))
+            functions.append(_clean_function(function, file, closure))
             labels.append((file, closure.label(function.file)))
         else:
             functions.append(Function("unused", "python", _UNUSED, file, 1, False, ()))
@@ -161,15 +161,15 @@ def _names_of_code(node: ast.FunctionDef) -> frozenset[str]:
     )
 
 
-def _cleaned(function: Function, file: str, closure: Closure) -> Function:
+def _clean_function(function: Function, file: str, closure: Closure) -> Function:
     """Return a function with plain annotations, in a file of its own, with the bindings that its text reads."""
-    node = _parsed(function.text)
+    node = _parse_function(function.text)
     lines = function.text.encode().split(b"\n")
     replaced = [part for part in _annotations(node) if not _is_plain_annotation(part, function, closure)]
     for part in sorted(replaced, key=lambda part: (part.lineno, part.col_offset), reverse=True):
         _replace(lines, part, "'constexpr'" if "constexpr" in ast.unparse(part) else "None")
     text = b"\n".join(lines).decode()
-    read = {part.id for part in ast.walk(_parsed(text)) if isinstance(part, ast.Name)}
+    read = {part.id for part in ast.walk(_parse_function(text)) if isinstance(part, ast.Name)}
     bindings = tuple(
         (name, binding)
         for name, binding in dict(function.bindings).items()
@@ -178,7 +178,7 @@ def _cleaned(function: Function, file: str, closure: Closure) -> Function:
     return replace(function, text=text, file=file, bindings=bindings)
 
 
-def _parsed(text: str) -> ast.FunctionDef:
+def _parse_function(text: str) -> ast.FunctionDef:
     (node,) = parse_python(text).body
     assert isinstance(node, ast.FunctionDef)
     return node

@@ -19,45 +19,45 @@ _PADDING = 16  # elements between two rows: those of 16-bit formats and wider st
 
 
 def _contiguous(tensor: torch.Tensor) -> torch.Tensor:
-    return _filled(torch.empty(tensor.shape, dtype=tensor.dtype), tensor)
+    return _fill_memory(torch.empty(tensor.shape, dtype=tensor.dtype), tensor)
 
 
-def _padded(tensor: torch.Tensor) -> torch.Tensor:
+def _pad_rows(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.ndim < 2:
         return tensor
     *rows, columns = tensor.shape
-    return _filled(torch.zeros(*rows, columns + _PADDING, dtype=tensor.dtype)[..., :columns], tensor)
+    return _fill_memory(torch.zeros(*rows, columns + _PADDING, dtype=tensor.dtype)[..., :columns], tensor)
 
 
-def _strided(tensor: torch.Tensor) -> torch.Tensor:
+def _spread_columns(tensor: torch.Tensor) -> torch.Tensor:
     if not tensor.ndim:
         return tensor
     *rows, columns = tensor.shape
-    return _filled(torch.zeros(*rows, 2 * columns, dtype=tensor.dtype)[..., ::2], tensor)
+    return _fill_memory(torch.zeros(*rows, 2 * columns, dtype=tensor.dtype)[..., ::2], tensor)
 
 
-def _transposed(tensor: torch.Tensor) -> torch.Tensor:
+def _transpose(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.ndim < 2:
         return tensor
     *others, rows, columns = tensor.shape
-    return _filled(torch.empty(*others, columns, rows, dtype=tensor.dtype).transpose(-1, -2), tensor)
+    return _fill_memory(torch.empty(*others, columns, rows, dtype=tensor.dtype).transpose(-1, -2), tensor)
 
 
 def _offset(tensor: torch.Tensor) -> torch.Tensor:
     memory = torch.zeros(tensor.numel() + 1, dtype=tensor.dtype)
-    return _filled(memory[1:].view(tensor.shape), tensor)
+    return _fill_memory(memory[1:].view(tensor.shape), tensor)
 
 
-def _filled(memory: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+def _fill_memory(memory: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     memory.copy_(tensor)
     return memory
 
 
 LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "contiguous": _contiguous,
-    "padded": _padded,
-    "strided": _strided,
-    "transposed": _transposed,
+    "padded": _pad_rows,
+    "strided": _spread_columns,
+    "transposed": _transpose,
     "offset": _offset,
 }
 """The layouts that a specification may name, with what makes a tensor have one.

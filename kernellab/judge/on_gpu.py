@@ -204,7 +204,7 @@ class _CaseClock:
         watch = gpu_stopwatch()
         contents = [self._contents(number) for number in range(_CONTENTS)]
         config = self._fastest_config(watch, contents)
-        candidate = self._timed(contents, config)
+        candidate = self._timed_program(contents, config)
         turns = [candidate.turn()]
         baseline = self._baseline(contents)
         if baseline is not None:
@@ -227,7 +227,7 @@ class _CaseClock:
 
         return run
 
-    def _timed(self, contents: Sequence[Mapping[str, Any]], config: int) -> TimedProgram:
+    def _timed_program(self, contents: Sequence[Mapping[str, Any]], config: int) -> TimedProgram:
         """Return the candidate for the stopwatch; what it must return is what it returned when it was checked."""
         checked = self._replay(config, 0xFF)
         expected = [[output.clone() for output in checked(copies_of(given, "cuda"))] for given in contents]

@@ -109,8 +109,8 @@ def encoded_program(
     for step in tape.steps:
         encoded: dict[str, Any] = {
             "operation": step.operation,
-            "args": [_encoded(value) for value in step.args],
-            "kwargs": [[name, _encoded(value)] for name, value in step.kwargs],
+            "args": [_encode(value) for value in step.args],
+            "kwargs": [[name, _encode(value)] for name, value in step.kwargs],
             "results": list(step.results),
             "several": step.several,
             "line": _line_of(step.place),
@@ -155,7 +155,7 @@ def _encoded_bytes(tensor: Any) -> str:
     return base64.b64encode(bytes(flat.view(torch.uint8).numpy()) if flat.numel() else b"").decode()
 
 
-def _encoded(value: Any) -> Any:
+def _encode(value: Any) -> Any:
     import torch
 
     match value:
@@ -168,9 +168,9 @@ def _encoded(value: Any) -> Any:
         case float():
             return {"float": value.hex()}
         case tuple():
-            return {"tuple": [_encoded(member) for member in value]}
+            return {"tuple": [_encode(member) for member in value]}
         case list():
-            return {"list": [_encoded(member) for member in value]}
+            return {"list": [_encode(member) for member in value]}
         case None | bool() | int() | str():
             return value
         case _:
@@ -252,8 +252,8 @@ def _step(data: Any, values: int, kernels: int, where: str) -> ProgramStep:
         require(bool(variants), f"the variants of {where}", [], "at least one")
     return ProgramStep(
         operation=operation,
-        args=tuple(_decoded(value, values) for value in data["args"]),
-        kwargs=tuple((_text(name, "a name"), _decoded(value, values)) for name, value in data["kwargs"]),
+        args=tuple(_decode(value, values) for value in data["args"]),
+        kwargs=tuple((_text(name, "a name"), _decode(value, values)) for name, value in data["kwargs"]),
         results=results,
         is_several=data["several"],
         line=line,
@@ -279,7 +279,7 @@ def _variant(data: Any, where: str) -> LaunchVariant:
     return LaunchVariant((grid[0], grid[1], grid[2]), tuple(constants), tuple(options))
 
 
-def _decoded(value: Any, values: int, depth: int = 0) -> Any:
+def _decode(value: Any, values: int, depth: int = 0) -> Any:
     require(depth < _MOST_DEPTH, "an argument", "a nested list", f"at most {_MOST_DEPTH} levels")
     if value is None or type(value) in (bool, str):
         return value
@@ -295,7 +295,7 @@ def _decoded(value: Any, values: int, depth: int = 0) -> Any:
             return float.fromhex(content)
         case "tuple" | "list":
             _require_list(content, "an argument", MOST_VALUES)
-            members = [_decoded(member, values, depth + 1) for member in content]
+            members = [_decode(member, values, depth + 1) for member in content]
             return members if kind == "list" else tuple(members)
         case "torch":
             return _torch_name(*content)

@@ -24,7 +24,7 @@ POISONS = (0xFF, 0x5A, 0xC3)
 """Bytes that allocated memory is filled with: NaN, then numbers of either sign."""
 
 
-class ReplayRefused(KernellabError):
+class ReplayError(KernellabError):
     """A program that cannot be run as it says; ``line`` is the candidate's."""
 
     def __init__(self, message: str, line: int | None = None) -> None:
@@ -68,7 +68,7 @@ class Replay:
         """Run on inputs by name, which the program may change; return its outputs.
 
         Raises:
-            ReplayRefused: a step does not do what the program says.
+            ReplayError: a step does not do what the program says.
             KernellabError: a kernel fails.
         """
         self._tensors = {index: inputs[name] for name, index in self.program.inputs}
@@ -102,13 +102,13 @@ class Replay:
     def _operation(self, step: ProgramStep, args: Any, kwargs: dict[str, Any]) -> Any:
         operation = operation_named(step.operation)
         if operation is None:
-            raise ReplayRefused(f"{step.operation} is not an operation that a judge runs.", step.line)
+            raise ReplayError(f"{step.operation} is not an operation that a judge runs.", step.line)
         try:
             self._require_room(step, operation, args, kwargs)
             result = operation(*args, **kwargs)
         except (RuntimeError, TypeError, ValueError, IndexError) as exc:
             first = str(exc).splitlines()[0] if str(exc) else type(exc).__name__
-            raise ReplayRefused(f"torch's {step.operation.split('.')[1]} fails: {first}", step.line) from exc
+            raise ReplayError(f"torch's {step.operation.split('.')[1]} fails: {first}", step.line) from exc
         if step.operation in EMPTY and self.poison is not None:
             fill_bytes(result, self.poison)
         return result
@@ -123,7 +123,7 @@ class Replay:
         made = [part for part in members_of(result) if isinstance(part, torch.Tensor)]
         needed = sum(part.untyped_storage().nbytes() for part in made)
         if needed > self.most_bytes:
-            raise ReplayRefused(
+            raise ReplayError(
                 f"torch's {step.operation.split('.')[1]} takes {needed / 2**30:,.1f} GiB; a step may take "
                 f"{self.most_bytes / 2**30:,.0f} GiB.",
                 step.line,
@@ -137,21 +137,19 @@ class Replay:
             expected = self.program.values[index]
             if not isinstance(value, torch.Tensor) or tuple(value.shape) != expected.shape:
                 shape = tuple(value.shape) if isinstance(value, torch.Tensor) else type(value).__name__
-                raise ReplayRefused(
-                    f"{step.operation} gives {shape}, and the program says {expected.shape}.", step.line
-                )
+                raise ReplayError(f"{step.operation} gives {shape}, and the program says {expected.shape}.", step.line)
             self._tensors[index] = value
 
     def _window(self, step: ProgramStep, base: Any, shape: Any, stride: Any, offset: Any, dtype: Any) -> Any:
         """Return a view of the memory of ``base``, which holds all of it."""
         kind = base.dtype if dtype is None else getattr(torch, str(dtype).removeprefix("torch."), None)
         if not isinstance(kind, torch.dtype) or any(value < 0 for value in (*shape, *stride)):
-            raise ReplayRefused("The program asks for a view that no tensor has.", step.line)
+            raise ReplayError("The program asks for a view that no tensor has.", step.line)
         storage = base.untyped_storage()
         first = base.storage_offset() * base.element_size() + offset * kind.itemsize
         span = 1 + sum((size - 1) * step_ for size, step_ in zip(shape, stride, strict=True)) if 0 not in shape else 0
         if first < 0 or first % kind.itemsize or first + span * kind.itemsize > storage.nbytes():
-            raise ReplayRefused("The program asks for a view that reaches beyond its memory.", step.line)
+            raise ReplayError("The program asks for a view that reaches beyond its memory.", step.line)
         empty = torch.empty(0, dtype=kind, device=base.device)
         return empty.set_(storage, first // kind.itemsize, tuple(shape), tuple(stride))
 
@@ -193,7 +191,7 @@ def _require_inside(base: torch.Tensor, shape: Sequence[int], strides: Sequence[
     """Refuse a descriptor that reaches beyond the memory of its tensor."""
     span = 1 + sum((size - 1) * step for size, step in zip(shape, strides, strict=True)) if 0 not in shape else 0
     if (base.storage_offset() + span) * base.element_size() > base.untyped_storage().nbytes():
-        raise ReplayRefused("The program asks for a descriptor that reaches beyond its memory.")
+        raise ReplayError("The program asks for a descriptor that reaches beyond its memory.")
 
 
 def fill_bytes(tensor: torch.Tensor, byte: int) -> None:

@@ -64,7 +64,7 @@ class _Instruction:
     if_true: int = 0
     if_false: int = 0
 
-    def packed(self) -> bytes:
+    def pack(self) -> bytes:
         return struct.pack("=HBBI", self.code, self.if_true, self.if_false, self.value)
 
 
@@ -100,7 +100,7 @@ def filter_program(pid: int, machine: str | None = None) -> bytes | None:
         if number is not None:
             program += _failing(number, errno.EPERM)
     program.append(_Instruction(_RETURN, _ALLOW))
-    return b"".join(instruction.packed() for instruction in program)
+    return b"".join(instruction.pack() for instruction in program)
 
 
 def _failing(number: int, error: int) -> list[_Instruction]:

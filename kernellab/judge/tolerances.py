@@ -30,7 +30,7 @@ class Tolerance:
         parts = (f"{name} {value:g}" for name, value in (("rtol", self.rtol), ("atol", self.atol)) if value)
         return ", ".join(parts)
 
-    def allowed(self, want: torch.Tensor) -> torch.Tensor:
+    def allowed_error(self, want: torch.Tensor) -> torch.Tensor:
         """Return the allowed error of each element, in float64; of NaN and infinities, ``atol``."""
         size = (want.abs() if want.is_complex() else want.double().abs()).double()
         return self.atol + self.rtol * size.nan_to_num(0.0, 0.0, 0.0)
@@ -38,10 +38,10 @@ class Tolerance:
     def accepts_zeros(self, want: torch.Tensor) -> bool:
         """Whether zeros in place of all elements are within the tolerance, though some element is not zero."""
         size = (want.abs() if want.is_complex() else want.double().abs()).double().nan_to_num(math.inf)
-        return bool(want.numel()) and bool((size > 0).any()) and bool((size <= self.allowed(want)).all())
+        return bool(want.numel()) and bool((size > 0).any()) and bool((size <= self.allowed_error(want)).all())
 
 
-def widened(got: torch.Tensor, expected: ExpectedValue, tolerance: Tolerance) -> ExpectedValue:
+def with_tolerance(got: torch.Tensor, expected: ExpectedValue, tolerance: Tolerance) -> ExpectedValue:
     """Return an expected value whose elements are allowed the larger one of their own bound and a tolerance.
 
     An element of ``got`` that is NaN or infinite keeps its own bound: a tolerance does not reach there.
@@ -51,7 +51,7 @@ def widened(got: torch.Tensor, expected: ExpectedValue, tolerance: Tolerance) ->
     own = torch.as_tensor(error_of_unknown(got, want, expected.unit) if expected.error is None else expected.error)
     own = own.to(rounding).expand(rounding.shape)
     is_finite = (got if got.is_complex() else got.double()).isfinite()  # torch lacks isfinite for float8
-    allowed = torch.where(is_finite, torch.maximum(own, tolerance.allowed(want) - rounding), own)
+    allowed = torch.where(is_finite, torch.maximum(own, tolerance.allowed_error(want) - rounding), own)
     return replace(expected, error=allowed)
 
 

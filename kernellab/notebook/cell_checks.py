@@ -125,7 +125,7 @@ def check_launches(
 def _explain_named_outputs(
     outcome: tuple[Check, ...], option: CheckOption, record: LaunchRecord, namespace: Mapping[str, Any]
 ) -> tuple[Check, ...]:
-    """Add a hint to failed checks whose expression names an output: it has its values from before the launch."""
+    """Add a hint to failed checks with an output in their expression: it has its values from before the launch."""
     effects = record.compiled.effects
     outputs = {id(value) for name, value in record.arguments.items() if name in effects.writes - effects.reads}
     names = {node.id for node in ast.walk(ast.parse(option.expression, mode="eval")) if isinstance(node, ast.Name)}

@@ -176,7 +176,7 @@ def with_help(label: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _verbs_about(word: str) -> Iterator[str]:
-    """Yield the names whose purpose, summary or example has a word."""
+    """Yield the names with a word in their purpose, summary or example."""
     for purpose, examples in TOPICS.items() if word else ():
         for name, example in examples.items():
             if re.search(rf"\b{re.escape(word)}", f"{purpose} {summary_of(name)} {example}", re.IGNORECASE):

@@ -11,7 +11,7 @@ import numpy as np
 from kernellab.explain.traffic.arithmetic import Array, width_of
 from kernellab.explain.traffic.counting import WARP, Count, shared_count
 from kernellab.explain.traffic.machine import CannotTrace, Machine, RegisterBits, UnknownOperand, UnknownValue
-from kernellab.explain.traffic.memory import LaunchMemory, StaleRead, TracedMemory
+from kernellab.explain.traffic.memory import LaunchMemory, StaleValueError, TracedMemory
 from kernellab.explain.traffic.relevance import destination_of, values_of
 from kernellab.ir.ptx import Address, Operand, PtxInstruction, Vector, members_of
 
@@ -133,11 +133,11 @@ def _loaded_value(
     """Return loaded bits; an unknown value for those that were stored before and are not known.
 
     Raises:
-        StaleRead: stores to global memory were not followed.
+        StaleValueError: stores to global memory were not followed.
     """
     try:
         return memory.load(addresses, lanes, size)
-    except StaleRead as stale:
+    except StaleValueError as stale:
         if execution.must_not_be_stale(memory):
             raise
         return UnknownValue(str(stale))
@@ -152,8 +152,8 @@ def _update(execution: Execution, memory: TracedMemory, addresses: Array) -> Reg
             raise UnknownOperand("a vector of atomics")
         values = [np.broadcast_to(value, machine.shape) for value in machine.values(operands)]
         old = memory.update(addresses, lanes, instruction.parts, values, size)
-    except (UnknownOperand, StaleRead) as unknown:
-        if isinstance(unknown, StaleRead) and execution.must_not_be_stale(memory):
+    except (UnknownOperand, StaleValueError) as unknown:
+        if isinstance(unknown, StaleValueError) and execution.must_not_be_stale(memory):
             raise
         value = UnknownValue(str(unknown))
         memory.store(addresses, lanes, value, access_bytes(instruction))

@@ -20,7 +20,7 @@ from kernellab.explain.traffic.execution import AccessOperation
 from kernellab.explain.traffic.loops import BlockRuns, control_of, loops_of
 from kernellab.explain.traffic.machine import CannotTrace, Handler, Machine
 from kernellab.explain.traffic.machine_code import combined_atomics, differences, machine_code_of
-from kernellab.explain.traffic.memory import StaleRead
+from kernellab.explain.traffic.memory import StaleValueError
 from kernellab.explain.traffic.parameters import SCRATCH, PtxLaunch, bind_arguments, runtime_arguments
 from kernellab.explain.traffic.pointers import pointer_loads
 from kernellab.explain.traffic.relevance import Relevance, relevance_of, skipped_blocks
@@ -71,7 +71,7 @@ def trace_launch(
 
     try:
         return follow(follows_stores=False)
-    except StaleRead:
+    except StaleValueError:
         launch.memory.reset()
     return follow(follows_stores=True)
 

@@ -101,7 +101,7 @@ class BlockRuns:
 
 
 def _active_warps(mask: Array | None, shape: tuple[int, int]) -> int:
-    """Return the number of warps with a thread in ``mask``, whose axes may be 1 where all are alike."""
+    """Return the number of warps with a thread in ``mask``; its axes may be 1 where all are alike."""
     programs, threads = shape
     warps = max(1, threads // _WARP)
     if mask is None:

@@ -49,7 +49,7 @@ class LaunchBuffer:
         return (reach + 1) * self.itemsize
 
 
-class StaleRead(Exception):
+class StaleValueError(Exception):
     """A read of a stored value that is not known; the text says why."""
 
 
@@ -66,7 +66,7 @@ class Contents:
         """Return the unsigned integers of ``size`` bytes at the places.
 
         Raises:
-            StaleRead: one of them is not known.
+            StaleValueError: one of them is not known.
         """
         self._require_known(places)
         return _words_at(self.data, places, size)
@@ -92,7 +92,7 @@ class Contents:
         """Update integers by an atomic, one thread after the other; return the old values.
 
         Raises:
-            StaleRead: one of them is not known.
+            StaleValueError: one of them is not known.
         """
         self._require_known(places)
         self._copy_on_write()
@@ -100,7 +100,7 @@ class Contents:
 
     def _require_known(self, places: Array) -> None:
         if self.stale is not None and self.stale[places].any():
-            raise StaleRead(self.reason)
+            raise StaleValueError(self.reason)
 
     def _copy_on_write(self) -> None:
         if not self.is_copy:
@@ -127,7 +127,7 @@ class TracedMemory:
         """Return the unsigned integers of ``size`` bytes at the active addresses, 0 elsewhere and outside all memory.
 
         Raises:
-            StaleRead: one of them was stored before, and its value is not known.
+            StaleValueError: one of them was stored before, and its value is not known.
         """
         result = np.zeros(addresses.shape, f"u{size}")
         for contents, lanes, places in self.parts(addresses, active, size):
@@ -147,7 +147,7 @@ class TracedMemory:
         """Update integers by an atomic, one thread after the other; return the old values.
 
         Raises:
-            StaleRead: one of them was stored before, and its value is not known.
+            StaleValueError: one of them was stored before, and its value is not known.
         """
         old = np.zeros(addresses.shape, f"u{size}")
         for contents, lanes, places in self.parts(addresses, active, size):
