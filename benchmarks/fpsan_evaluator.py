@@ -24,7 +24,12 @@ from benchmarks.fpsan_embedding import COMPARISONS, TARGET, Array, NotEvaluated,
 from kernellab._triton.mlir import graph_of_module
 from kernellab.ir.graph import Block, Graph, Operation
 
-OPTIONS = {"instrumentation_mode": "fpsan", "num_warps": 1, "enable_fp_fusion": True}
+OPTIONS = {
+    "instrumentation_mode": "fpsan",
+    "fpsan_homomorphic_casts": True,
+    "num_warps": 1,
+    "enable_fp_fusion": True,
+}
 NUMPY_FLOATS: dict[str, Any] = {
     "f16": np.float16,
     "bf16": ml_dtypes.bfloat16,

@@ -2,8 +2,8 @@
 
 A float of w bits stands for an integer of w bits, its payload. `embed` maps bit patterns to payloads, one to one, with
 +0.0, +1.0 and -1.0 at 0, 1 and -1; `unembed` is its inverse. An operation computes on payloads modulo 2**w. The
-definitions and constants are those of Triton 3.9's floating-point sanitizer; `tests/interpreter/test_fpsan.py` compares
-them bit by bit: https://triton-lang.org/main/programming-guide/chapter-3/fpsan.html
+definitions and constants are those of Triton 3.9's floating-point sanitizer with homomorphic casts;
+`tests/interpreter/test_fpsan.py` compares them bit by bit: https://triton-lang.org/main/programming-guide/chapter-3/fpsan.html
 
 It departs from them in five places. An infinity lies outside the payloads: it absorbs what is added to it, and the
 exponential of minus infinity is 0, as masked lanes need it. The inverse of an even payload 2**k * odd is 2**k / odd,
@@ -30,7 +30,6 @@ Payload = NDArray[np.int64]
 _MULTIPLIER = 14940041
 _INVERSE_LOG2 = 648190581
 _TAG_MULTIPLIER = 314159
-_NARROWING = 0xDB7
 _FNV_OFFSET, _FNV_PRIME = 14695981039346656037, 1099511628211
 _BITS_OF_64 = (1 << 64) - 1
 
@@ -96,7 +95,7 @@ def embed(bits: NDArray[Any], format: FloatFormat) -> Payload:
     mixed = raw * np.uint64(_MULTIPLIER) & mask
     mixed ^= mixed >> np.uint64(mixing.shift)
     mixed = mixed * np.where(sign != 0, np.uint64(mixing.negative), np.uint64(mixing.positive)) & mask
-    payload = _signed(mixed ^ sign, format.bits)
+    payload = _wrap_signed(mixed ^ sign, format.bits)
     if format.infinity_bits is None:
         return payload
     positive = raw == np.uint64(format.infinity_bits)
@@ -162,20 +161,20 @@ def is_infinite(payload: Payload, format: FloatFormat) -> NDArray[np.bool_]:
     return marks
 
 
-def _signed(integers: NDArray[Any], bits: int) -> Payload:
+def _wrap_signed(integers: NDArray[Any], bits: int) -> Payload:
     """Reduce integers of 64 bits to the signed range of ``bits``."""
     spare = np.int64(64 - bits)
     reduced: Payload = integers.view(np.int64) << spare >> spare
     return reduced
 
 
-def _unsigned(integers: Payload, bits: int) -> NDArray[np.uint64]:
+def _low_bits(integers: Payload, bits: int) -> NDArray[np.uint64]:
     return integers.view(np.uint64) & np.uint64(_BITS_OF_64 >> (64 - bits))
 
 
 def canonical(integers: Payload, format: FloatFormat) -> Payload:
     """Reduce integers to payloads; infinities stay."""
-    reduced = _signed(np.asarray(integers).astype(np.int64), format.bits)
+    reduced = _wrap_signed(np.asarray(integers).astype(np.int64), format.bits)
     infinite = is_infinite(integers, format)
     return np.where(infinite, integers, reduced) if infinite.any() else reduced
 
@@ -187,14 +186,14 @@ def _infinities(*operands: Payload, format: FloatFormat) -> tuple[Any, ...] | No
 
 def negate(x: Payload, format: FloatFormat) -> Payload:
     """-x."""
-    result = _signed(-x, format.bits)
+    result = _wrap_signed(-x, format.bits)
     marks = _infinities(x, format=format)
     return result if marks is None else np.where(marks[0], -x, result)
 
 
 def add(x: Payload, y: Payload, format: FloatFormat) -> Payload:
     """x + y; an infinity absorbs a finite operand, and two of different signs give 0."""
-    result = _signed(x + y, format.bits)
+    result = _wrap_signed(x + y, format.bits)
     marks = _infinities(x, y, format=format)
     if marks is None:
         return result
@@ -209,7 +208,7 @@ def subtract(x: Payload, y: Payload, format: FloatFormat) -> Payload:
 
 def multiply(x: Payload, y: Payload, format: FloatFormat) -> Payload:
     """x * y; an infinity keeps its sign but where the other operand is -1 or minus infinity, and times 0 it is 0."""
-    result = _signed(x * y, format.bits)
+    result = _wrap_signed(x * y, format.bits)
     marks = _infinities(x, y, format=format)
     if marks is None:
         return result
@@ -232,7 +231,7 @@ def inverse(x: Payload, format: FloatFormat) -> Payload:
     result = 2 - odd
     for _ in range(6):
         result = result * (2 - odd * result)
-    result = _signed(np.where(x == 0, 0, result * lowest_bit), format.bits)
+    result = _wrap_signed(np.where(x == 0, 0, result * lowest_bit), format.bits)
     marks = _infinities(x, format=format)
     return result if marks is None else np.where(marks[0], 0, result)
 
@@ -263,12 +262,12 @@ def absolute(x: Payload, format: FloatFormat) -> Payload:
 
 def dot(a: Payload, b: Payload, c: Payload, format: FloatFormat) -> Payload:
     """Sums of products of (..., M, K) and (..., K, N), with the accumulator added; payloads have its width."""
-    return add(_signed(np.matmul(_finite(a, format), _finite(b, format)), format.bits), c, format)
+    return add(_wrap_signed(np.matmul(_finite(a, format), _finite(b, format)), format.bits), c, format)
 
 
 def total(x: Payload, axes: tuple[int, ...], format: FloatFormat, *, keepdims: bool = False) -> Payload:
     """The sum along axes; an infinity absorbs the finite elements."""
-    result = np.asarray(_signed(np.asarray(_finite(x, format).sum(axis=axes, keepdims=keepdims)), format.bits))
+    result = np.asarray(_wrap_signed(np.asarray(_finite(x, format).sum(axis=axes, keepdims=keepdims)), format.bits))
     marks = _infinities(x, format=format)
     if marks is None:
         return result
@@ -284,25 +283,16 @@ def _finite(x: Payload, format: FloatFormat) -> Payload:
 
 
 def cast(x: Payload, source: FloatFormat, target: FloatFormat) -> Payload:
-    """Convert between float types: sign extension, or the low bits mixed with the bits that are cut; infinities stay.
+    """Convert between float types: sign extension, or truncation to the low bits; infinities stay.
 
-    A payload that fits the narrow type keeps its value, so that a cast to a wider type and back changes nothing. Of
-    other payloads, the cast of a sum differs from the sum of the casts.
+    These are Triton's homomorphic casts: the cast of a sum or product is that of the casts, so that a kernel that
+    computes in a wide type and rounds once is equal to one that rounds after each operation.
     """
     marks = _infinities(x, format=source)
-    result = x if target.bits >= source.bits else _narrowed(x, source.bits, target.bits)
+    result = x if target.bits >= source.bits else _wrap_signed(x, target.bits)
     if marks is None:
         return result
     return np.where(marks[0], np.where(x > 0, target.infinity, -target.infinity), result)
-
-
-def _narrowed(x: Payload, source_bits: int, bits: int) -> Payload:
-    low = _signed(x, bits)
-    factor = (_NARROWING & (1 << bits) - 1) * sum(1 << place for place in range(0, source_bits, bits))
-    product = (x ^ low) * np.int64(_as_signed(factor))
-    mixed = _unsigned(product, source_bits) >> np.uint64(source_bits - bits)
-    mixed ^= mixed >> np.uint64(bits // 2)
-    return _signed(low ^ mixed.view(np.int64), bits)
 
 
 Pair = tuple[int, int]
@@ -337,7 +327,7 @@ def _power(x: Payload, bits: int, base: Pair) -> tuple[Payload, Payload]:
         factors = table[x >> np.int64(8 * index) & np.int64(255)]
         a, b = factors[..., 0], factors[..., 1]
         real, imaginary = real * a - imaginary * b, real * b + imaginary * a
-    return _signed(real, bits), _signed(imaginary, bits)
+    return _wrap_signed(real, bits), _wrap_signed(imaginary, bits)
 
 
 def exp2(x: Payload, format: FloatFormat) -> Payload:
@@ -349,7 +339,7 @@ def exp2(x: Payload, format: FloatFormat) -> Payload:
 
 def exp(x: Payload, format: FloatFormat) -> Payload:
     """exp2(x / log 2), where the factor is the payload of 1 / log 2 as float32."""
-    return exp2(multiply(x, np.asarray(_signed(np.asarray(_INVERSE_LOG2), format.bits)), format), format)
+    return exp2(multiply(x, np.asarray(_wrap_signed(np.asarray(_INVERSE_LOG2), format.bits)), format), format)
 
 
 def _angle(x: Payload, format: FloatFormat) -> tuple[Payload, Payload]:
@@ -375,7 +365,7 @@ def tag(x: Payload, operation: str, format: FloatFormat) -> Payload:
     """Apply a function of which only equality is kept: times an odd constant, xor a hash, times again."""
     hashed = _hash_of_number(_TAGS[operation]) if operation in _TAGS else hash_of_name(operation)
     mixed = x * np.int64(_TAG_MULTIPLIER) ^ np.int64(_as_signed(hashed))
-    result = _signed(mixed * np.int64(_TAG_MULTIPLIER), format.bits)
+    result = _wrap_signed(mixed * np.int64(_TAG_MULTIPLIER), format.bits)
     marks = _infinities(x, format=format)
     return result if marks is None else np.where(marks[0], x, result)
 
@@ -418,13 +408,13 @@ def external(symbol: str, operands: Sequence[Payload], format: FloatFormat) -> P
     """
     result = np.zeros((), np.int64)
     for index, operand in enumerate(operands):
-        result = result + _rotate(_signed(operand.astype(np.int64), format.bits), index % format.bits, format.bits)
-    return _signed(result ^ np.int64(_as_signed(hash_of_name(symbol))), format.bits)
+        result = result + _rotate(_wrap_signed(operand.astype(np.int64), format.bits), index % format.bits, format.bits)
+    return _wrap_signed(result ^ np.int64(_as_signed(hash_of_name(symbol))), format.bits)
 
 
 def _rotate(x: Payload, amount: int, bits: int) -> Payload:
     if not amount:
         return x
-    unsigned = _unsigned(x, bits)
+    unsigned = _low_bits(x, bits)
     rotated: Payload = (unsigned << np.uint64(amount) | unsigned >> np.uint64(bits - amount)).view(np.int64)
     return rotated

@@ -137,6 +137,23 @@ def test_what_is_no_kernel_and_no_function_is_refused(lab: kernellab.Lab) -> Non
 
 
 @triton.jit
+def product_and_sum(x, y, z, out, BLOCK: tl.constexpr):
+    lanes = tl.arange(0, BLOCK)
+    product = tl.load(x + lanes).to(tl.float32) * tl.load(y + lanes).to(tl.float32)
+    tl.store(out + lanes, product + tl.load(z + lanes).to(tl.float32))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_kernel_that_rounds_once_is_equal_to_torch_that_rounds_each_operation(
+    lab: kernellab.Lab, dtype: torch.dtype
+) -> None:
+    x, y, z = (torch.randn(64).to(dtype) for _ in range(3))
+    out = torch.zeros(64, dtype=dtype)
+    assert lab.equivalent(product_and_sum, lambda x, y, z: x * y + z, (1,), x, y, z, out, BLOCK=64)
+    assert not lab.equivalent(product_and_sum, lambda x, y, z: x * y + x, (1,), x, y, z, out, BLOCK=64)
+
+
+@triton.jit
 def softmax_by_bits(x, out, n, BLOCK: tl.constexpr):
     row = tl.program_id(0)
     columns = tl.arange(0, BLOCK)
