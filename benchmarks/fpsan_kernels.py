@@ -21,7 +21,7 @@ ARITHMETIC = (
 )
 FUNCTIONS = (
     *("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "erf", "floor", "ceil", "sigmoid"),
-    *("fdiv", "tanh", "pow", "masked_exp"),
+    *("fdiv", "tanh", "pow", "pow_of_integer", "masked_exp"),
 )
 REDUCTIONS = ("sum", "max", "min", "cumsum", "cumprod", "softmax", "sort", "argmax")
 INTEGERS = ("from_int32", "from_uint32", "from_int8", "to_int32", "bitcast")
@@ -67,7 +67,7 @@ def arithmetic(x, y, z, out, OPERATION: tl.constexpr, LANES: tl.constexpr):  # n
     elif OPERATION == "maximum":
         result = tl.maximum(a, b)
     elif OPERATION == "minimum":
-        result = tl.minimum(a, b)
+        result = tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
     elif OPERATION == "clamp":
         result = tl.clamp(a, b, c)
     elif OPERATION == "where":
@@ -121,6 +121,8 @@ def function(x, y, z, out, OPERATION: tl.constexpr, LANES: tl.constexpr):  # noq
         result = libdevice.tanh(a)
     elif OPERATION == "pow":
         result = libdevice.pow(a, b)
+    elif OPERATION == "pow_of_integer":
+        result = libdevice.pow(a, lanes * 99999 - 12345)
     elif OPERATION == "div_rn":
         result = tl.div_rn(a, b)
     elif OPERATION == "masked_exp":
