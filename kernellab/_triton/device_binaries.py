@@ -20,6 +20,7 @@ from kernellab._triton.compiling import build
 from kernellab._triton.device_kernels import BLOCK
 from kernellab._triton.specialize import Specialization
 from kernellab.target import parse_target
+from kernellab.workers.scratch import write_whole
 
 # The types of parameters by name; those of data are the caller's, all others integers.
 _DATA = frozenset({"room", "data", "got_data", "want_data"})
@@ -96,11 +97,9 @@ def device_kernel(name: str, capability: tuple[int, int], element: str = "u8", *
     with contextlib.suppress(OSError, ValueError, TypeError):  # absent, or broken: it is written anew
         return _unpack_kernel(path.read_bytes())
     kernel = _compile_kernel(name, capability, element, flags)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}")
     with contextlib.suppress(OSError):  # then the next process compiles it again
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(_pack_kernel(kernel))
-        os.replace(temporary, path)
+        write_whole(path, _pack_kernel(kernel))
     return kernel
 
 

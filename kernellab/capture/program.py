@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kernellab.capture.tape import Tape, moved_bytes, require_inputs
 from kernellab.display import Displayable
 from kernellab.errors import UsageError, choice_message, plural, value_message
+from kernellab.launch.arguments import span_elements
 from kernellab.registry import Registry, regenerated_arguments
 from kernellab.workers.forks_and_interrupts import import_uninterrupted
 
@@ -229,8 +230,7 @@ COLUMNS = (
 
 def moved_to(tensor: Any, device: str) -> Any:
     """Return a tensor on another device, with its strides."""
-    span = 1 + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
-    flat = tensor.as_strided((span if tensor.numel() else 0,), (1,)).to(device)
+    flat = tensor.as_strided((span_elements(tensor.shape, tensor.stride()),), (1,)).to(device)
     return flat.as_strided(tensor.shape, tensor.stride())
 
 

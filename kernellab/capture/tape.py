@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kernellab._triton.tracing import is_traced
 from kernellab.capture.size import Sizes, evaluate, guard_problem, names_in, ordered_guards, sizes_for
 from kernellab.errors import UsageError
+from kernellab.launch.arguments import span_elements
 from kernellab.source import Binding, Closure
 from kernellab.store import Argument, RecordedLaunch, Result
 
@@ -73,9 +74,7 @@ class TensorLayout:
     @property
     def span(self) -> int:
         """The number of elements in memory from the first to the last."""
-        if 0 in self.shape:
-            return 0
-        return 1 + sum((size - 1) * step for size, step in zip(self.shape, self.stride, strict=True))
+        return span_elements(self.shape, self.stride)
 
     def covers(self, other: TensorLayout) -> bool:
         """Whether all of ``other``, in the same storage, lies between the first and the last element."""

@@ -27,7 +27,7 @@ from kernellab.ir.effects import Effects, effects_of
 from kernellab.ir.graph import Graph, graph_from_json
 from kernellab.target import Target, known_targets, parse_target, well_formed_target
 from kernellab.workers.forks_and_interrupts import TICK_S, Stop, hold_lock, lock, run_in_parallel, run_uninterrupted
-from kernellab.workers.scratch import has_room, temporary_folder
+from kernellab.workers.scratch import has_room, temporary_folder, write_whole
 from kernellab.workers.worker import Answer, Handler, Job, Pool, Request, WorkerKind
 
 _SHORT_SHARE = 4
@@ -380,10 +380,8 @@ def refusals(compiler: Compiler, targets: Sequence[Target]) -> Mapping[str, str]
     for index, result in compiler.stream([partial(_sample_job, target) for target in missing]):
         known[str(missing[index])] = _refusal(result) if isinstance(result, KernellabError) else ""
     if missing:
-        scratch = path.with_name(f".{uuid.uuid4().hex}")
         with contextlib.suppress(OSError):  # what cannot be kept is found out again
-            scratch.write_text(json.dumps(known, indent=1))
-            os.replace(scratch, path)
+            write_whole(path, json.dumps(known, indent=1).encode())
     return known
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import uuid
 from contextlib import suppress
 from pathlib import Path
+
+from kernellab.workers.scratch import write_whole
 
 DISASSEMBLY = "disassembly.txt"
 
@@ -22,8 +22,6 @@ def disassembly_of(binary: Path) -> str | None:
 
     text = disassemble(binary)
     if text is not None:
-        scratch = path.with_name(f".{uuid.uuid4().hex}")
         with suppress(OSError):  # a full disk, or a folder of somebody else: it is disassembled each time
-            scratch.write_text(text, encoding="utf-8")
-            os.replace(scratch, path)
+            write_whole(path, text.encode())
     return text

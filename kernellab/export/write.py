@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +18,7 @@ from kernellab.export.torch_op import recorded_grids_remark, torch_op_text
 from kernellab.registry import RecordedVersion, VersionRow, grid_text, recorded_version, regenerated_inputs, values_of
 from kernellab.registry.listing import listing
 from kernellab.store import LaunchRow, MeasurementRow, Store, Version
+from kernellab.workers.scratch import write_whole
 
 if TYPE_CHECKING:
     from kernellab._triton.kernel import Bound
@@ -207,13 +205,9 @@ def replace_file(path: Path, content: bytes, *, makes_folders: bool = True) -> N
     """
     if path.is_dir():
         raise UsageError(f"{str(path)!r} is a folder; name a file in it.")
-    scratch = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     try:
         if makes_folders:
             path.parent.mkdir(parents=True, exist_ok=True)
-        scratch.write_bytes(content)
-        os.replace(scratch, path)
+        write_whole(path, content)
     except OSError as exc:
-        with contextlib.suppress(OSError):
-            scratch.unlink()
         raise UsageError(f"{str(path)!r} cannot be written: {exc.strerror or exc}.") from exc

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import bisect
 import numbers
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -61,6 +61,11 @@ class StorageSpec:
     is_whole: bool = True
 
 
+def span_elements(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """Return the number of elements in memory from the first of a view to the last; ``strides`` count elements."""
+    return 0 if 0 in shape else 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+
+
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
     """A view of a storage. ``strides`` count elements, ``offset_bytes`` bytes.
@@ -78,10 +83,7 @@ class TensorSpec:
     @property
     def span_bytes(self) -> int:
         """The bytes from the first element to the end of the last one."""
-        if 0 in self.shape:
-            return 0
-        last = sum((size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True))
-        return (last + 1) * self.itemsize
+        return span_elements(self.shape, self.strides) * self.itemsize
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from typing import Any
 
 from kernellab.ir.effects import REACHED, Effects
 from kernellab.ir.operations import Access
-from kernellab.launch.arguments import TRITON_NAMES, members_of, memory_of
+from kernellab.launch.arguments import TRITON_NAMES, members_of, memory_of, span_elements
 
 _WORD_BYTES = 8
 
@@ -33,8 +33,7 @@ def numbers_of(arguments: Mapping[str, Any]) -> dict[str, int]:
 def span_of(tensor: Any) -> tuple[int, int]:
     """The address of a tensor's first element, and that of the end of its last one."""
     start = int(tensor.data_ptr())
-    last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
-    return start, start + (last + 1) * tensor.element_size() if tensor.numel() else start
+    return start, start + span_elements(tensor.shape, tensor.stride()) * tensor.element_size()
 
 
 def words_of(tensor: Any) -> Any:

@@ -16,7 +16,7 @@ from typing import Any
 
 from kernellab._triton.kernel import JitKernel
 from kernellab.errors import LaunchError, value_text
-from kernellab.launch.arguments import TRITON_NAMES
+from kernellab.launch.arguments import TRITON_NAMES, span_elements
 from kernellab.launch.memory import tensors_at, with_members
 
 _TORCH_NAMES = {triton: torch for torch, triton in TRITON_NAMES.items()}
@@ -96,8 +96,7 @@ def _declared_bytes(value: Any, itemsize: int) -> int:
     """The size in bytes by an object's own attributes, or a negative number."""
     steps = getattr(value, "stride", None)
     if callable(steps) and hasattr(value, "shape"):
-        pairs = zip(value.shape, steps(), strict=True)
-        return 0 if 0 in value.shape else itemsize * (1 + sum((size - 1) * step for size, step in pairs))
+        return itemsize * span_elements(value.shape, steps())
     for name, unit in (("nbytes", 1), ("numel", itemsize)):
         own_size = getattr(value, name, None)
         own_size = own_size() if callable(own_size) else own_size

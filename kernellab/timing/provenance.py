@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import platform
 import sys
 import time
@@ -28,6 +27,7 @@ from kernellab.target import Target, device_name, driver_version
 from kernellab.timing.config import Config
 from kernellab.timing.launches import Launches
 from kernellab.timing.stopwatch import Turn, gpu_stopwatch
+from kernellab.workers.scratch import write_whole
 
 _KEY_SCHEMA = 1
 _CEILINGS_SCHEMA = 1
@@ -185,12 +185,11 @@ def load_ceilings(folder: Path, device: str, driver: str) -> Ceilings | None:
 
 def save_ceilings(folder: Path, ceilings: Ceilings) -> None:
     """Write ceilings to the folder's file; where that fails, they are measured again next time."""
-    path, scratch = folder / _FILE, folder / f"{_FILE}.{os.getpid()}"
+    path = folder / _FILE
     entries = {**_entries(path), f"{ceilings.device}, driver {ceilings.driver}": ceilings.as_dict()}
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-        scratch.write_text(json.dumps({"schema": _CEILINGS_SCHEMA, "ceilings": entries}, indent=1), encoding="utf-8")
-        os.replace(scratch, path)
+        write_whole(path, json.dumps({"schema": _CEILINGS_SCHEMA, "ceilings": entries}, indent=1).encode())
 
 
 def measure_ceilings(device: str, driver: str) -> Ceilings:

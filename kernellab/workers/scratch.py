@@ -1,10 +1,12 @@
-"""Temporary folders: their place on a full disk, and their deletion."""
+"""Temporary folders: their place on a full disk, and their deletion; files that are written whole or not at all."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
+import uuid
 import weakref
 from pathlib import Path
 
@@ -44,6 +46,22 @@ def temporary_folder() -> Path:
         return Path(tempfile.gettempdir())
     except FileNotFoundError:
         return _IN_MEMORY
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file in a folder that exists, whole or not at all.
+
+    Raises:
+        OSError: it cannot be written; a file of that name then is as it was.
+    """
+    scratch = path.with_name(f".{uuid.uuid4().hex}")
+    try:
+        scratch.write_bytes(content)
+        os.replace(scratch, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            scratch.unlink()
+        raise
 
 
 def has_room(folder: Path) -> bool:

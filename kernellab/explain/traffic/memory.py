@@ -16,6 +16,7 @@ import numpy as np
 
 from kernellab.explain.traffic.arithmetic import Array, bits_of, numbers_of
 from kernellab.explain.traffic.machine import INTEGER_UFUNCS, RegisterBits, UnknownValue
+from kernellab.launch.arguments import span_elements
 
 TAG_SHIFT = 48
 _MIDDLE = 1 << (TAG_SHIFT - 1)
@@ -43,10 +44,7 @@ class LaunchBuffer:
     @property
     def span_bytes(self) -> int:
         """The distance from the first byte of the view to the end of its last."""
-        if 0 in self.shape:
-            return 0
-        reach = sum((size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True))
-        return (reach + 1) * self.itemsize
+        return span_elements(self.shape, self.strides) * self.itemsize
 
 
 class StaleValueError(Exception):
