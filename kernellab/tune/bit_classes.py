@@ -49,7 +49,8 @@ class BitCheck:
     _runs: ConfigRuns[str] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._runs = ConfigRuns(self._digest, self.launches, self.timeout_s, self.clock, is_on_gpu=self.is_on_gpu)
+        run, launches, timeout_s, clock = self._repeated_digest, self.launches, self.timeout_s, self.clock
+        self._runs = ConfigRuns(run, launches, timeout_s, clock, is_on_gpu=self.is_on_gpu)
 
     def rows_with_bits(self, rows: Mapping[Config, Row]) -> dict[Config, Row]:
         """The rows with the class of each config in ``bits``, from "A" on; with a reason where it left no outputs."""
@@ -74,12 +75,19 @@ class BitCheck:
         self.note += f"{skipped_words(skipped)}; the winner is one of them. {self._cost(rows, chosen)}"
         return chosen
 
-    def _digest(self, config: Config, launch: KernelLaunch, timeout_s: float) -> str:
-        """A hash of the outputs of a config that are compared.
+    def _repeated_digest(self, config: Config, launch: KernelLaunch, timeout_s: float) -> str | Unfinished:
+        """The digest of a config; on a GPU, where atomics of floats may come in any order, that of two launches.
 
         Raises:
             KernellabError: the config fails.
         """
+        digest = self._digest(launch, timeout_s)
+        if self.is_on_gpu and self._digest(launch, timeout_s) != digest:
+            return Unfinished("two launches leave different bits")
+        return digest
+
+    def _digest(self, launch: KernelLaunch, timeout_s: float) -> str:
+        """A hash of the outputs of a launch that are compared."""
         zeroed = autotune_settings(self.launches.kernel).reset_to_zero
         outputs = self.outputs_of(launch, self.effects(launch.job), timeout_s, zeroed)
         digest, counted = hashlib.sha256(), self.launches.outputs

@@ -37,7 +37,7 @@ class ConfigRuns(Generic[T]):
     every error is the config's; on the CPU, only an access out of bounds is.
     """
 
-    run: Callable[[Config, KernelLaunch, float], T]
+    run: Callable[[Config, KernelLaunch, float], T | Unfinished]
     launches: Launches
     timeout_s: float
     clock: Callable[[], float]

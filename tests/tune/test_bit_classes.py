@@ -69,11 +69,12 @@ FASTEST, SECOND, THIRD = config(16), config(32), config(64)
 ONE, OTHER = torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.0000002])
 
 
-def check_of(outputs: dict[Config, torch.Tensor | Exception]) -> BitCheck:
-    """A check of bits on a stand-in for a GPU: a config leaves a tensor, or raises."""
+def check_of(outputs: dict[Config, Any]) -> BitCheck:
+    """A check of bits on a stand-in for a GPU: a config leaves a tensor, tensors in turn, or raises."""
 
     def outputs_of(launch: Any, effects: Any, timeout_s: float, zeroed: Collection[str]) -> dict[str, torch.Tensor]:
         left = outputs[launch.job]
+        left = next(left) if isinstance(left, Iterator) else left
         if isinstance(left, Exception):
             raise left
         return {"out": left}
@@ -100,6 +101,15 @@ def test_on_a_gpu_a_config_that_fails_on_copies_has_its_error_and_does_not_win(e
     outcome = tune([FASTEST, SECOND], FakeBench({FASTEST: 1.0, SECOND: 1.2}), bits=bits)
     assert outcome.winner == SECOND
     assert (outcome.rows[FASTEST].status, outcome.rows[FASTEST].reason) == (status, error.message)
+
+
+def test_on_a_gpu_a_config_whose_bits_change_from_launch_to_launch_has_no_class() -> None:
+    bits = check_of({FASTEST: iter([ONE, OTHER]), SECOND: ONE})
+    outcome = tune([FASTEST, SECOND], FakeBench({FASTEST: 1.0, SECOND: 1.2}), bits=bits)
+    assert outcome.winner == SECOND
+    assert outcome.rows[FASTEST].bits is None
+    assert outcome.rows[FASTEST].reason == "bits unknown: two launches leave different bits"
+    assert "not compared: 1, since two launches leave different bits" in bits.note
 
 
 def test_on_a_gpu_options_of_the_compiler_have_bits_of_their_own() -> None:
