@@ -84,7 +84,7 @@ class KernellabError(Exception):
         return "\n".join([self.message, *self._where()])
 
     def lines(self, *, verbose: bool = False) -> list[str]:
-        """Return what a user is shown: the message, then file and line, the source line, and a caret."""
+        """Return the lines of the message as shown: the message, file and line, the source line, and a caret."""
         shown = [f"{type(self).__name__}: {self.message}", *self._where()]
         if verbose and self.detail:
             shown += ["", *self.detail.rstrip().splitlines()]

@@ -79,7 +79,7 @@ def compiler_environment() -> tuple[tuple[str, str], ...]:
 
 
 def visible_devices() -> tuple[str, ...]:
-    """Return what the environment says about the GPUs that this process may use."""
+    """Return the variables of the environment that choose the GPUs of this process."""
     return tuple(os.environ.get(f"{vendor}_VISIBLE_DEVICES", "") for vendor in ("CUDA", "HIP", "ROCR"))
 
 
@@ -97,7 +97,7 @@ def child_environment(**extra: str) -> dict[str, str]:
 
 
 def is_interpreting() -> bool:
-    """Return whether ``TRITON_INTERPRET`` is on, so that Triton makes functions of its interpreter of kernels."""
+    """Whether ``TRITON_INTERPRET`` is on, so that Triton makes functions of its interpreter of kernels."""
     return os.environ.get(_INTERPRETING, "").lower() in _ON | {"y"}  # as Triton reads it
 
 
@@ -113,7 +113,7 @@ def restore_interpreting(value: str | None) -> None:
 
 
 def wants_colour(environ: Mapping[str, str] | None = None) -> bool:
-    """Return whether a terminal takes colour: not a dumb one, nor with ``NO_COLOR`` (https://no-color.org)."""
+    """Whether a terminal takes colour: not a dumb one, nor with ``NO_COLOR`` (https://no-color.org)."""
     environ = os.environ if environ is None else environ
     return not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 

@@ -229,13 +229,13 @@ class Occupancy:
 
     @property
     def limiter(self) -> str:
-        """What allows no further block, the first where there are several."""
+        """The resource that allows no further block; the first of several."""
         return self.limiters[0]
 
 
 @dataclass(frozen=True, slots=True)
 class BlockNeeds:
-    """What one block takes: threads, registers of each thread, shared memory; scalar registers of a wave of AMD's."""
+    """The needs of one block: threads, registers of each thread, shared memory; on AMD, scalar registers of a wave."""
 
     threads: int
     registers: int
@@ -253,7 +253,7 @@ def occupancy(limits: DeviceLimits, needs: BlockNeeds) -> Occupancy:
 
 
 def block_bounds(limits: DeviceLimits, needs: BlockNeeds) -> dict[str, int]:
-    """Return how many blocks each resource lets one SM hold."""
+    """Return the number of blocks per SM that each resource allows."""
     warps = -(-needs.threads // limits.warp_threads)
     bounds = {
         "registers": _blocks_by_registers(limits, warps, needs.registers),
@@ -360,7 +360,7 @@ def multiprocessors() -> int:
 
 
 def is_lost_to_fork() -> bool:
-    """Return whether this process is a fork of one that used CUDA, which it cannot use itself."""
+    """Whether this process is a fork of one that used CUDA, and so cannot use it itself."""
     import torch
 
     return bool(torch.cuda._is_in_bad_fork())

@@ -129,7 +129,7 @@ class AccessFacts:
 
     @property
     def has_lone_sectors(self) -> bool:
-        """Whether neighbouring threads access different sectors, of which other parts are never needed."""
+        """Whether neighbouring threads access different sectors and no thread needs the rest of them."""
         return self.leaves_gaps and (self.lane_step_bytes or 0.0) >= SECTOR_BYTES
 
     @property

@@ -26,7 +26,7 @@ def dram_bytes(facts: Facts) -> float:
 
 
 def _spread_bytes(access: AccessFacts, facts: Facts) -> float:
-    """Return what lone sectors cost more, in bytes, where resident programs access many rows of HBM at once.
+    """Return the extra bytes that lone sectors cost where resident programs access many rows of HBM at once.
 
     Bursts from a row that is open are faster. How many rows are open at once follows from the span of the addresses
     that the resident programs access in one iteration.

@@ -360,7 +360,7 @@ _LEAST_ASYNC_BYTES = 4  # of cp.async. PTX ISA, "cp.async"
 
 
 def _prefetch_text(access: AccessFacts, facts: Facts) -> str:
-    """Return how to load iterations ahead, by what the launch has not tried yet."""
+    """Return the advice to load iterations ahead: the next step that the launch does not use yet."""
     if 0 < access.width_bytes < _LEAST_ASYNC_BYTES:
         return (
             f"It loads {access.width_bytes} B per instruction, and cp.async takes {_LEAST_ASYNC_BYTES} at least: align "

@@ -27,7 +27,7 @@ _INSTRUCTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class NarrowAccess:
-    """A load or store of which one thread moves ``width_bytes`` at a time, where ``possible_bytes`` would fit."""
+    """A load or store that moves ``width_bytes`` per thread and instruction, where ``possible_bytes`` would fit."""
 
     kind: Access
     line: int | None

@@ -146,7 +146,7 @@ def values_text(values: Mapping[str, Any]) -> str:
 
 
 def is_power_of_two(value: object) -> bool:
-    """Return whether a value is a positive power of two, and no bool."""
+    """Whether a value is a positive power of two, and not a bool."""
     return isinstance(value, int) and not isinstance(value, bool) and value > 0 and value & (value - 1) == 0
 
 

@@ -255,7 +255,7 @@ class Evaluator:
     predict: Callable[[Implementation], Prediction | None] = lambda launch: None
 
     def evaluate(self, point: Point, superseded: Event, tell: Callable[[Evaluation], None]) -> Evaluation:
-        """Evaluate a point; ``tell`` gets the compiled part as soon as it is there.
+        """Evaluate a point; pass the compiled part to ``tell`` as soon as it exists.
 
         Whatever fails is part of the answer. Work that a newer point has superseded stops after the compile.
         """
@@ -339,7 +339,7 @@ class OutputComparer:
     def compare(
         self, sizes: Any, text: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any], poisoned: Poison
     ) -> OutputComparison:
-        """Return whether the outputs of the point ``text`` are right; ``inputs`` are the arguments before the launch.
+        """Compare the outputs of the point ``text``; ``inputs`` are the arguments before the launch.
 
         Raises:
             UsageError: the reference does not fit the outputs, or asks for what the kernel does not take.
@@ -358,7 +358,7 @@ class OutputComparer:
     def compare_with_check(
         self, inputs: Mapping[str, Any], outputs: Mapping[str, Any], poisoned: Poison
     ) -> OutputComparison:
-        """Return whether outputs equal the user's reference; they were ``poisoned`` before the launch."""
+        """Compare outputs with the user's reference; they were ``poisoned`` before the launch."""
         assert self.check is not None, "there is a reference to compare with"
         reference = self.check if isinstance(self.check, Reference) else reference_of(self.check, inputs)
         poisoned.lift()

@@ -280,7 +280,7 @@ class KeptPoint:
 
     @property
     def text(self) -> str:
-        """What was kept, and where, in a sentence."""
+        """A sentence with the config, the kernel and the store."""
         return f"Kept {self.row.config.text} of {self.label} in {self.store}."
 
 

@@ -185,7 +185,7 @@ def kl_access(region, site: tl.constexpr, pointer, mask, value):
 
 
 def kl_operand(pointer, value):
-    """What is stored: a value as the type of the elements behind a pointer, truth values as int8."""
+    """A value cast to the element type of a pointer, as it is stored; truth values as int8."""
     element = pointer.dtype.element_ty.scalar  # of a block pointer, that of its block
     return tl.cast(value, tl.int8 if element.is_int1() else element)
 

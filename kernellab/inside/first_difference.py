@@ -301,7 +301,7 @@ def _rounding(value: RecordedValue) -> float:
 def _precision_differences(
     own: tuple[Values, Values], wide: tuple[Values, Values]
 ) -> Iterator[tuple[ValuePair, _Difference]]:
-    """The pairs of which one is much farther from its value in float64 than the other, in order."""
+    """The pairs with one value much farther from float64 than the other, in order."""
     import numpy as np
 
     errors = [_errors(*side) for side in zip(own, wide, strict=True)]

@@ -135,7 +135,7 @@ _COPY = "the copy of the kernel that stored these values"
 
 
 def _notes(session: Session, plain: Implementation, logged: LoggedLaunch, timeout_s: float) -> list[str]:
-    """What the rewriting changed: outputs, compared bit by bit with those of the plain kernel, and layouts."""
+    """Notes on changes by the rewriting: in outputs, bit by bit against the plain kernel, and in layouts."""
     changed = changed_operations(plain.kernel.stages.get("ttgir", ""), logged.compiled.stages.get("ttgir", ""))
     notes = [f"{_COPY} has other layouts or another precision in {', '.join(changed)}"] if changed else []
     differing = _differing(run_on_copies(session, plain, timeout_s).arguments, logged.copied.arguments)

@@ -223,7 +223,7 @@ def times_of_table(table: NDArray[np.int64]) -> StampTimes:
 
 
 def _resolution_ns(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> int:
-    """The greatest step of which all differences between stamps are multiples."""
+    """The greatest common divisor of the differences between stamps."""
     np = import_uninterrupted("numpy")
     stamps = np.unique(np.concatenate([starts, ends]))
     return int(np.gcd.reduce(np.diff(stamps))) if len(stamps) > 1 else 0

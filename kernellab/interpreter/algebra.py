@@ -362,7 +362,7 @@ _TAGS = {"log": 1, "log2": 3, "sqrt": 6, "erf": 8, "floor": 9, "ceil": 10}
 
 
 def tag(x: Payload, operation: str, format: FloatFormat) -> Payload:
-    """Apply a function of which only equality is kept: times an odd constant, xor a hash, times again."""
+    """Apply a function that keeps only equality: times an odd constant, xor a hash, times again."""
     hashed = _hash_of_number(_TAGS[operation]) if operation in _TAGS else hash_of_name(operation)
     mixed = x * np.int64(_TAG_MULTIPLIER) ^ np.int64(_as_signed(hashed))
     result = _wrap_signed(mixed * np.int64(_TAG_MULTIPLIER), format.bits)

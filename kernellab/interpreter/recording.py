@@ -162,7 +162,7 @@ class ValueRecorder:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was not kept whole, and what was left out."""
+        """Notes on values that were thinned or left out."""
         most = self.request.tile_bytes >> 10
         sampled = f"{plural(self.sampled, 'tile')} of more than {most:,} KiB, or beyond "
         sampled += f"{self.request.total_bytes >> 20:,} MiB in total, are sampled; figures count all elements"

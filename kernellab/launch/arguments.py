@@ -272,10 +272,8 @@ def require_memory(name: str, tensor: Any) -> None:
     Raises:
         LaunchError: the storage of the tensor was resized or freed.
     """
-    if not tensor.numel():
-        return
-    last = sum((extent - 1) * step for extent, step in zip(tensor.shape, tensor.stride(), strict=True))
-    if (tensor.storage_offset() + last + 1) * tensor.element_size() > tensor.untyped_storage().nbytes():
+    end = tensor.storage_offset() + span_elements(tensor.shape, tensor.stride())
+    if tensor.numel() and end * tensor.element_size() > tensor.untyped_storage().nbytes():
         raise LaunchError(f"{name} has no memory of its own: its storage was resized or freed.")
 
 

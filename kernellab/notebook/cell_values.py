@@ -48,7 +48,7 @@ def values_of_record(lab: Lab, recorder: Recorder, record: LaunchRecord) -> Valu
 
 
 def birth_in_record(lab: Lab, record: LaunchRecord) -> str | None:
-    """Where the first NaN or infinity of an output of a launch on the CPU arose, if no input has one."""
+    """The origin of the first NaN or infinity in an output of a launch on the CPU, if no input has one."""
     if record.run is None or record.run.where != "interpreter" or record.grid is None:
         return None
     with lab.launches.recording():  # the second look is no launch of the cell's

@@ -112,7 +112,7 @@ class Trace:
         return self.programs == self.total and self.all_runs is None
 
     def rounds_of(self, block: int) -> float:
-        """Return how often a block runs for each time that its accesses were counted."""
+        """Return the number of runs of a block per counted run."""
         counted = float(self.runs.warps[block])
         return 1.0 if self.all_runs is None or not counted else float(self.all_runs.warps[block]) / counted
 

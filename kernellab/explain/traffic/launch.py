@@ -77,7 +77,7 @@ def trace_launch(
 
 
 def _counted_runs(trace: Trace, chosen: Array, most_rounds: int, deadline: float) -> BlockRuns | None:
-    """Return how often the chosen programs run each block; None if no loop has many rounds, or values decide it."""
+    """Return the runs of each block by the chosen programs; None if no loop has many rounds, or values decide it."""
     control = control_of(trace.launch.kernel)
     if control is None or not loops_of(trace.launch.kernel):
         return None
@@ -329,7 +329,7 @@ def _traffic_row(key: _Key, accesses: Sequence[CountedAccess], trace: Trace) -> 
 
 
 def _line_runs(trace: Trace) -> tuple[LineRuns, ...]:
-    """Return how often the warps of a launch run the instructions of each line, as far as they were followed."""
+    """Return the number of instructions of each line that the warps of a launch run, as far as they were followed."""
     kernel, runs = trace.launch.kernel, trace.all_runs or trace.runs
     skipped = skipped_blocks(kernel, trace.relevance)
     counts: dict[Location, list[float]] = {}
