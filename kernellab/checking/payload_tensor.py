@@ -67,7 +67,7 @@ def in_algebra(function: Callable[[Mapping[str, Any]], Any], arguments: Mapping[
     Raises:
         UsageError: the function uses an operation that the algebra does not know.
     """
-    embedded = {name: _embed(value) if _is_float(value) else value for name, value in arguments.items()}
+    embedded = {name: _payload_tensor(value) if _is_float(value) else value for name, value in arguments.items()}
     with torch.no_grad(), np.errstate(all="ignore"):
         return tree_map(
             lambda value: bit_patterns(value) if isinstance(value, PayloadTensor) else value, function(embedded)
@@ -78,7 +78,7 @@ def _is_float(value: object) -> bool:
     return isinstance(value, torch.Tensor) and value.dtype in _NAMES
 
 
-def _embed(tensor: torch.Tensor) -> PayloadTensor:
+def _payload_tensor(tensor: torch.Tensor) -> PayloadTensor:
     bits = np.asarray(bits_of(tensor.contiguous().reshape(-1)))
     payload = algebra.embed(bits.view(_UNSIGNED[bits.itemsize]), format_of(tensor.dtype))
     return PayloadTensor(torch.from_numpy(payload).reshape(tensor.shape), tensor.dtype)
@@ -106,7 +106,7 @@ def _payload_in(value: Any, dtype: torch.dtype) -> Payload:
     if isinstance(value, PayloadTensor):
         return algebra.cast(value.payload.numpy(), format_of(value.dtype), format_of(dtype))
     numbers = value if isinstance(value, torch.Tensor) else torch.tensor(value, dtype=torch.float64)
-    return _embed(numbers.to(dtype)).payload.numpy()
+    return _payload_tensor(numbers.to(dtype)).payload.numpy()
 
 
 def _tensor(payload: Payload, source: torch.dtype, dtype: torch.dtype) -> PayloadTensor:
@@ -327,7 +327,7 @@ def _copy_into(x: Any, value: Any, non_blocking: bool = False) -> Any:
 
 
 def _fill(x: Any, value: Any) -> Any:
-    return _copy_into(x, _embed(torch.as_tensor(value, dtype=x.dtype)).expand(x.shape))
+    return _copy_into(x, _payload_tensor(torch.as_tensor(value, dtype=x.dtype)).expand(x.shape))
 
 
 def _unary(function: Callable[..., Payload]) -> Callable[..., PayloadTensor]:
@@ -416,7 +416,7 @@ def _move_elements(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     def payload(value: Any) -> Any:
         if isinstance(value, PayloadTensor):
             return value.payload
-        return _embed(value.to(dtype)).payload if _is_float(value) else value
+        return _payload_tensor(value.to(dtype)).payload if _is_float(value) else value
 
     result = func(*tree_map(payload, args), **options)
     return tree_map(lambda value: PayloadTensor(value, dtype) if isinstance(value, torch.Tensor) else value, result)

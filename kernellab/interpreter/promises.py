@@ -73,7 +73,7 @@ class Promises:
                 before, after = groups[first], groups[(*first[:-1], first[-1] + 1)]
                 detail = f"{_value_text(value, after, argument)} comes after {_value_text(value, before, argument)}"
                 cause = f"tl.{name}({size}) does not hold: {detail}"
-                add_taint(value, PromiseTaint(strays, current_line(), cause), _unpromised(value, axis, groups, step))
+                add_taint(value, PromiseTaint(strays, current_line(), cause), _broken_lanes(value, axis, groups, step))
 
     def check_multiples(self) -> None:
         """Check the pending `tl.multiple_of`."""
@@ -99,7 +99,7 @@ def _step(value: Handle) -> int:
     return raw_dtype(value.get_element_ty()).itemsize if value.dtype.scalar.is_ptr() else 1
 
 
-def _unpromised(value: Handle, axis: int, groups: Array, step: int) -> Array:
+def _broken_lanes(value: Handle, axis: int, groups: Array, step: int) -> Array:
     """Return the lanes that are not what follows from the first lane of their group."""
     promised = groups[..., :1] + (np.arange(groups.shape[-1]) * step).astype(groups.dtype)
     along = np.moveaxis(value.data, axis, -1)

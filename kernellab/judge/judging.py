@@ -99,7 +99,7 @@ def judge(
         name=file.name,
         specification=specification.digest,
         candidate=hashlib.sha256(content).hexdigest(),
-        environment=environment(),
+        environment=environment_versions(),
         nonce=nonce,
         seed=seed,
         seconds=round(perf_counter() - began, 3),
@@ -360,7 +360,7 @@ def _solve_reason(error: tuple[str, str, int | None], cases: Sequence[Case], fil
     return Reason("host_code", f"solve fails for {cases[0].words}{more}: {message}", file.name, line)
 
 
-def environment() -> tuple[tuple[str, str], ...]:
+def environment_versions() -> tuple[tuple[str, str], ...]:
     """Return the versions that a verdict holds for."""
     packages = [(name, _version_of(name)) for name in ("kernellab", "torch", "triton")]
     return (*packages, ("python", platform.python_version()), ("machine", platform.machine()))

@@ -263,7 +263,7 @@ def _start(setup: Setup, request: bytes, output: IO[bytes]) -> _Process:
                 stderr=output,
                 pass_fds=theirs,
                 cwd=setup.scratch,
-                env=_environment(setup.scratch),
+                env=_child_variables(setup.scratch),
                 start_new_session=True,
             )
         except OSError as exc:
@@ -273,7 +273,7 @@ def _start(setup: Setup, request: bytes, output: IO[bytes]) -> _Process:
     return _Process(popen, control=ours[0], status_pipe=ours[1], result_pipe=ours[2])
 
 
-def _environment(scratch: str) -> dict[str, str]:
+def _child_variables(scratch: str) -> dict[str, str]:
     """The variables of the process: none of the user's, but where libraries lie; no GPU is visible."""
     own = child_environment()
     libraries = {name: own[name] for name in ("LD_LIBRARY_PATH", "PYTHONHOME") if name in own}
