@@ -26,8 +26,11 @@ from kernellab.capture.recorder import FunctionRecorder, OperationRecorder
 from kernellab.capture.tape import KernelUse, RecordedKernelLaunch, Tape
 from kernellab.checking.reference import select_arguments
 from kernellab.errors import KernellabError, UsageError
+from kernellab.ir.effects import UnknownEffect
+from kernellab.ir.operations import Access
 from kernellab.judge.pretended_gpu import pretended_gpu
 from kernellab.judge.program import encoded_program, encoded_variant
+from kernellab.launch.arguments import members_of
 from kernellab.launch.calls import evaluated_grid
 from kernellab.launch.recording import Observers
 from kernellab.source import Closure, closure_to_jsonable
@@ -35,17 +38,25 @@ from kernellab.source import Closure, closure_to_jsonable
 MODULE = "candidate"
 _LARGE = 1 << 22  # elements: larger inputs hold zeros, whose memory nobody pays for
 _TRACE_LINES = 6
+_LEAST_ADDRESS = 1 << 32
 
 
 @dataclass(frozen=True, slots=True)
 class _UnknownEffects:
-    """The effects of an unknown kernel: all of its tensors count as changed."""
+    """The effects of an unknown kernel: all of its tensors count as changed, and memory behind addresses in them.
 
+    ``through`` are the arguments that may hold addresses.
+    """
+
+    through: frozenset[str]
     is_followed: bool = False
     lost: bool = False
-    through: frozenset[str] = frozenset()
     mutated: frozenset[str] = frozenset()
-    unknown: tuple[str, ...] = ("not analysed",)
+    unknown: tuple[UnknownEffect, ...] = ()
+
+    def reached_through(self, *kinds: Access) -> frozenset[str]:
+        """Return the arguments through which memory may be accessed."""
+        return self.through
 
 
 @dataclass(slots=True)
@@ -61,7 +72,15 @@ class _Launch:
     before: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.compiled = SimpleNamespace(kernel=self.kernel.__name__, effects=_UnknownEffects())
+        through = frozenset(name for name, value in members_of(self.arguments.items()) if _may_hold_addresses(value))
+        self.compiled = SimpleNamespace(kernel=self.kernel.__name__, effects=_UnknownEffects(through))
+
+
+def _may_hold_addresses(value: Any) -> bool:
+    """Whether an argument is a table of 64-bit words, or an integer beyond 32 bits."""
+    if isinstance(value, torch.Tensor):
+        return value.dtype in {torch.int64, torch.uint64}
+    return isinstance(value, int) and value >= _LEAST_ADDRESS
 
 
 class _Kernels:
@@ -150,7 +169,8 @@ def record_program(solve: Callable[..., Any], inputs: Mapping[str, Any], outputs
         arguments = {name: getattr(value, "value", value) for name, value in call.arguments.items()}
         grid = evaluated_grid(call.kernel, call.grid, {**arguments, **call.options})
         launched: Any = _Launch(call.kernel, arguments, call.options, grid, call.others)
-        recorder.record_launch(launched)
+        with observers.own_launches():  # tables of addresses are read on the way
+            recorder.record_launch(launched)
 
     with ExitStack() as stack:
         stack.enter_context(torch.no_grad())

@@ -53,7 +53,8 @@ class GpuLauncher:
         """Return the launch as a function, with descriptors made and constexprs loaded."""
         loaded, bound = self._kernel(closure)
         constants = loaded.arguments(variant.constants)
-        named = {name: with_members(name, value, _with_descriptor) for name, value in arguments.items()}
+        own = {name: value for name, value in arguments.items() if name.isidentifier()}  # not what addresses reach
+        named = {name: with_members(name, value, _with_descriptor) for name, value in own.items()}
         options = {name: value for name, value in variant.options if value is not None}
         on_grid = bound[variant.grid]
         return lambda: on_grid(**named, **constants, **options)

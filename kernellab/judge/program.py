@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kernellab.capture.tape import LAUNCH, Ref, Tape, TapeDescriptor, members_of
+from kernellab.capture.tape import LAUNCH, Addresses, Ref, Tape, TapeDescriptor, members_of, refs_in
 from kernellab.source import Binding, jsonable
 from kernellab.source.model import from_jsonable
 from kernellab.source.validation import MalformedData, reading, require, require_binding
@@ -127,7 +127,9 @@ def encoded_program(
         ],
         "inputs": [[name, index] for name, index in zip(inputs, tape.inputs, strict=True)],
         "outputs": list(tape.outputs),
-        "constants": [[index, _encoded_bytes(tensor)] for index, tensor in tape.constants],
+        "constants": [
+            [index, _encoded_bytes(_without_addresses(tape, index, tensor))] for index, tensor in tape.constants
+        ],
         "steps": steps,
     }
 
@@ -155,6 +157,29 @@ def _encoded_bytes(tensor: Any) -> str:
     return base64.b64encode(bytes(flat.view(torch.uint8).numpy()) if flat.numel() else b"").decode()
 
 
+def _without_addresses(tape: Tape, index: int, tensor: Any) -> Any:
+    """Return a constant with zeros in place of the addresses that launches take from it."""
+    import torch
+
+    tables = (
+        part
+        for step in tape.steps
+        for part in members_of([value for _, value in step.kwargs])
+        if isinstance(part, Addresses) and part.table is not None
+    )
+    own = tape.values[index].storage
+    places = [
+        tape.values[part.table.index].layout.offset + position
+        for part in tables
+        if part.table is not None and tape.values[part.table.index].storage == own
+        for position, _, _ in part.entries
+    ]
+    words = tensor.detach().clone(memory_format=torch.contiguous_format)
+    if places:
+        words.view(-1)[places] = 0
+    return words
+
+
 def _encode(value: Any) -> Any:
     import torch
 
@@ -163,6 +188,9 @@ def _encode(value: Any) -> Any:
             return {"ref": index}
         case TapeDescriptor(Ref(index), shape, strides, block_shape, padding):
             return {"descriptor": [index, list(shape), list(strides), list(block_shape), str(padding)]}
+        case Addresses(table, entries):
+            known = None if table is None else table.index
+            return {"addresses": [known, [[position, ref.index, offset] for position, ref, offset in entries]]}
         case torch.dtype() | torch.device() | torch.layout() | torch.memory_format():
             return {"torch": [type(value).__name__, str(value).removeprefix("torch.")]}
         case float():
@@ -214,11 +242,8 @@ def program_of_json(data: Any, kernels: int) -> CandidateProgram:
 
 def refs_of(step: ProgramStep) -> Iterator[int]:
     """Yield the values among the arguments of a step."""
-    for member in members_of([*step.args, *(value for _, value in step.kwargs)]):
-        if isinstance(member, Ref):
-            yield member.index
-        elif isinstance(member, TapeDescriptor):
-            yield member.base.index
+    for ref in refs_in([*step.args, *(value for _, value in step.kwargs)]):
+        yield ref.index
 
 
 def itemsize_of(dtype: str) -> int:
@@ -304,10 +329,24 @@ def _decode(value: Any, values: int, depth: int = 0) -> Any:
             require(padding in ("zero", "nan"), "a descriptor's padding", padding, "zero or nan")
             extents, steps, block = (_numbers(part, "a descriptor") for part in (shape, strides, block_shape))
             return TapeDescriptor(Ref(_index(base, values)), extents, steps, block, padding)
+        case "addresses":
+            table, entries = content
+            return _addresses(table, entries, values)
         case "unknown":
             raise MalformedData(f"a step takes a {content}, which is not an argument of a program")
         case _:
             raise MalformedData(f"an argument is of the kind {kind!r}")
+
+
+def _addresses(table: Any, entries: Any, values: int) -> Addresses:
+    _require_list(entries, "the addresses of an argument", MOST_VALUES)
+    known = None if table is None else Ref(_index(table, values))
+    read = []
+    for position, index, offset in entries:
+        require(type(offset) is int and abs(offset) < 2**48, "an offset of an address", offset, "a number of bytes")
+        read.append((_number(position, "the place of an address"), Ref(_index(index, values)), int(offset)))
+    require(known is not None or len(read) == 1, "the addresses of a number", len(read), "one")
+    return Addresses(known, tuple(read))
 
 
 def _torch_name(kind: Any, name: Any) -> TorchName:

@@ -14,10 +14,13 @@ import torch
 
 from kernellab.capture.node_functions import layout_copy
 from kernellab.capture.plan import EMPTY
-from kernellab.capture.tape import COPY, LAUNCH, WINDOW, Ref, TapeDescriptor, map_nested, members_of
+from kernellab.capture.tape import COPY, LAUNCH, WINDOW, Addresses, Ref, TapeDescriptor, map_nested, members_of
 from kernellab.errors import KernellabError
+from kernellab.ir.effects import REACHED
 from kernellab.judge.operations import operation_named
 from kernellab.judge.program import CandidateProgram, LaunchVariant, ProgramStep, ProgramValue, TorchName
+from kernellab.launch.arguments import span_elements
+from kernellab.launch.memory import apart, words_of
 from kernellab.source import Closure
 
 POISONS = (0xFF, 0x5A, 0xC3)
@@ -45,7 +48,10 @@ class DescriptorArgument:
 
 
 Launcher = Callable[[Closure, LaunchVariant, Mapping[str, Any]], None]
-"""Launches a kernel with arguments by name: tensors, descriptors and numbers, without the constexprs."""
+"""Launches a kernel with arguments by name: tensors, descriptors and numbers, without the constexprs.
+
+Memory that it reaches through addresses in these has names that are not parameters.
+"""
 
 
 @dataclass(slots=True)
@@ -97,7 +103,14 @@ class Replay:
         variant = step.variants[min(self.config, len(step.variants) - 1)]
         if 0 not in variant.grid:
             arguments = {name: self._live(value) for name, value in step.kwargs}
-            self.launch(self.kernels[step.kernel], variant, arguments)
+            reached = {
+                f"{REACHED}{name}[{position}]": self._tensors[ref.index]
+                for name, value in step.kwargs
+                for part in members_of([value])
+                if isinstance(part, Addresses)
+                for position, ref, _ in part.entries
+            }
+            self.launch(self.kernels[step.kernel], variant, {**arguments, **apart(reached, arguments)})
 
     def _operation(self, step: ProgramStep, args: Any, kwargs: dict[str, Any]) -> Any:
         operation = operation_named(step.operation)
@@ -147,8 +160,8 @@ class Replay:
             raise ReplayError("The program asks for a view that no tensor has.", step.line)
         storage = base.untyped_storage()
         first = base.storage_offset() * base.element_size() + offset * kind.itemsize
-        span = 1 + sum((size - 1) * step_ for size, step_ in zip(shape, stride, strict=True)) if 0 not in shape else 0
-        if first < 0 or first % kind.itemsize or first + span * kind.itemsize > storage.nbytes():
+        end = first + span_elements(shape, stride) * kind.itemsize
+        if first < 0 or first % kind.itemsize or end > storage.nbytes():
             raise ReplayError("The program asks for a view that reaches beyond its memory.", step.line)
         empty = torch.empty(0, dtype=kind, device=base.device)
         return empty.set_(storage, first // kind.itemsize, tuple(shape), tuple(stride))
@@ -158,6 +171,18 @@ class Replay:
         if not content:
             return torch.empty(value.shape, dtype=dtype, device=self.device)
         return torch.frombuffer(bytearray(content), dtype=dtype).reshape(value.shape).to(self.device)
+
+    def _addressed(self, table: torch.Tensor | None, entries: Sequence[tuple[int, Ref, int]]) -> Any:
+        """Return a copy of a table with addresses of this run, or without one the only address."""
+        addresses = {position: self._tensors[ref.index].data_ptr() + offset for position, ref, offset in entries}
+        if table is None:
+            return next(iter(addresses.values()))
+        copied = copy_of(table, self.device)
+        words = words_of(copied)
+        if any(position >= words.numel() for position in addresses):
+            raise ReplayError("The program puts an address beyond the end of a table.")
+        words[list(addresses)] = torch.tensor(list(addresses.values()), dtype=torch.int64, device=words.device)
+        return copied
 
     def _live(self, value: Any) -> Any:
         """Return nested arguments with tensors in place of references."""
@@ -170,6 +195,8 @@ class Replay:
                     base = self._tensors[index]
                     _require_inside(base, shape, strides)
                     return DescriptorArgument(base, shape, strides, block_shape, padding)
+                case Addresses(table, entries):
+                    return self._addressed(None if table is None else self._tensors[table.index], entries)
                 case TorchName("device"):
                     return torch.device(self.device)
                 case TorchName(_, name):
@@ -189,8 +216,8 @@ def _without_data(part: Any) -> Any:
 
 def _require_inside(base: torch.Tensor, shape: Sequence[int], strides: Sequence[int]) -> None:
     """Refuse a descriptor that reaches beyond the memory of its tensor."""
-    span = 1 + sum((size - 1) * step for size, step in zip(shape, strides, strict=True)) if 0 not in shape else 0
-    if (base.storage_offset() + span) * base.element_size() > base.untyped_storage().nbytes():
+    end = base.storage_offset() + span_elements(shape, strides)
+    if end * base.element_size() > base.untyped_storage().nbytes():
         raise ReplayError("The program asks for a descriptor that reaches beyond its memory.")
 
 
@@ -210,8 +237,7 @@ def copies_of(inputs: Mapping[str, Any], device: str = "cpu") -> dict[str, Any]:
 
 def copy_of(tensor: torch.Tensor, device: str = "cpu") -> torch.Tensor:
     """Return a copy of a tensor with its strides and offset."""
-    span = 1 + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
-    count = tensor.storage_offset() + (span if tensor.numel() else 0)
+    count = tensor.storage_offset() + span_elements(tensor.shape, tensor.stride())
     flat = tensor.as_strided((count,), (1,), 0)
     memory = flat.to(device, copy=True)
     return memory.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())

@@ -7,6 +7,7 @@ import pytest
 from kernellab.judge.judging import judge
 from tests.judge.cheats.candidates import CANDIDATES
 from tests.judge.cheats.cheat import Cheat
+from tests.judge.cheats.layouts_and_tolerances import RIGHT as RIGHT_IN_LAYOUTS
 from tests.judge.cheats.right import RIGHT
 from tests.tables import every
 
@@ -48,10 +49,10 @@ def test_a_cheat_is_not_accepted_and_the_reason_names_the_rule(name, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("specification", every(3, RIGHT))
+@pytest.mark.parametrize("specification", every(3, {**RIGHT, **RIGHT_IN_LAYOUTS}))
 def test_the_candidate_that_cheats_are_made_from_is_accepted(specification, tmp_path):
     file = tmp_path / "candidate.py"
-    file.write_text(RIGHT[specification])
+    file.write_text({**RIGHT, **RIGHT_IN_LAYOUTS}[specification])
     path = _BY_NAME["torch_by_name"].file.with_name(f"spec_{specification}.py")
     verdict = judge(path, file, time=False, seed=1)
     assert verdict.is_accepted, verdict.reasons

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 import math
 from typing import Any
@@ -75,6 +76,12 @@ def test_a_program_runs_on_other_contents():
         (("steps", 1, "args", 0), {"torch": ["load", "x"]}),
         (("steps", 1, "args", 0), {"torch": ["device", "cuda:0; import os"]}),
         (("steps", 1, "args", 0), {"float": "not a number"}),
+        (("steps", 1, "args", 0), {"addresses": [0, [[0, 2, 0]]]}),
+        (("steps", 1, "args", 0), {"addresses": [9, [[0, 0, 0]]]}),
+        (("steps", 1, "args", 0), {"addresses": [0, [[-1, 0, 0]]]}),
+        (("steps", 1, "args", 0), {"addresses": [0, [[0, 0, 2**60]]]}),
+        (("steps", 1, "args", 0), {"addresses": [None, []]}),
+        (("steps", 1, "args", 0), {"addresses": [None, [[0, 0]]]}),
         (("steps", 1, "args", 0), 2**70),
         (("steps", 1, "operation"), 7),
         (("steps", 1, "operation"), "x" * 1000),
@@ -96,6 +103,46 @@ def test_a_program_runs_on_other_contents():
 def test_malformed_programs_are_refused(path, value):
     with pytest.raises(MalformedData):
         program_of_json(changed(*path, value=value), 0)
+
+
+LAUNCH = {
+    "operation": "launch",
+    "args": [],
+    "kwargs": [["table", {"addresses": [3, [[1, 0, 4], [0, 2, 0]]]}], ["address", {"addresses": [None, [[0, 0, 8]]]}]],
+    "results": [],
+    "several": False,
+    "line": 5,
+    "kernel": 0,
+    "variants": [{"grid": [1, 1, 1], "constants": [], "options": []}],
+}
+
+
+def launched(step: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a launch at the end of the program, with a table of two words."""
+    data = copy.deepcopy(PROGRAM)
+    data["values"].append([3, "int64", [2], [1], 0])
+    data["constants"] = [[3, base64.b64encode(bytes(16)).decode()]]
+    data["steps"].append(step)
+    seen: list[Any] = []
+    replay = Replay(program_of_json(data, 1), (None,), lambda *call: seen.append(call[2]))  # type: ignore[arg-type]
+    replay.run({"x": torch.arange(4.0)})
+    return dict(seen[0])
+
+
+def test_a_launch_gets_the_addresses_of_its_own_run_and_the_memory_that_they_reach():
+    arguments = launched(LAUNCH)
+    reached = [tensor for name, tensor in arguments.items() if name.startswith("memory reached through ")]
+    x, output = sorted(reached, key=lambda tensor: not torch.equal(tensor, torch.arange(4.0)))
+    assert torch.equal(output, torch.arange(4.0) * 3)
+    assert arguments["table"].tolist() == [output.data_ptr(), x.data_ptr() + 4]
+    assert arguments["address"] == x.data_ptr() + 8
+
+
+def test_an_address_beyond_the_end_of_its_table_is_refused():
+    step = copy.deepcopy(LAUNCH)
+    step["kwargs"][0][1]["addresses"][1][0][0] = 2
+    with pytest.raises(ReplayError, match="beyond the end of a table"):
+        launched(step)
 
 
 def test_nested_arguments_are_bounded():

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from tests.judge.cheats import attacks, forged_messages, host_code, unsafe_kernels, wrong_memory, wrong_values
+from tests.judge.cheats import (
+    attacks,
+    forged_messages,
+    host_code,
+    layouts_and_tolerances,
+    unsafe_kernels,
+    wrong_memory,
+    wrong_values,
+)
 from tests.judge.cheats.cheat import Cheat
 
 CANDIDATES: tuple[Cheat, ...] = (
@@ -12,4 +20,5 @@ CANDIDATES: tuple[Cheat, ...] = (
     *host_code.CANDIDATES,
     *attacks.CANDIDATES,
     *forged_messages.CANDIDATES,
+    *layouts_and_tolerances.CANDIDATES,
 )

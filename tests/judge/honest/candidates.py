@@ -2,6 +2,7 @@
 
 from tests.judge.honest import (
     activations,
+    addresses,
     convolutions,
     descriptors,
     elementwise,
@@ -18,6 +19,7 @@ from tests.judge.honest import (
 
 CANDIDATES: tuple[tuple[str, str, str], ...] = (
     *activations.CANDIDATES,
+    *addresses.CANDIDATES,
     *convolutions.CANDIDATES,
     *descriptors.CANDIDATES,
     *elementwise.CANDIDATES,
