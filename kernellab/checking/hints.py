@@ -237,8 +237,8 @@ def _hint_row_factors(facts: Mismatch) -> Iterator[str]:
     factors = row_factors(facts.got, facts.want)
     if factors is not None:
         yield (
-            f"Each row of {facts.argument} is scaled by a factor of its own ({factors[0]:.3g} to {factors[1]:.3g}): "
-            "a sum over the row is wrong. Exclude masked lanes from it, as with tl.where(mask, x - mean, 0.0)."
+            f"Each row of {facts.argument} is scaled by a factor of its own ({factors[0]:.3g} to {factors[1]:.3g}), as "
+            "by a wrong norm or sum. If masked lanes count in that, exclude them: tl.where(mask, x - mean, 0.0)."
         )
 
 

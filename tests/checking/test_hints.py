@@ -166,6 +166,8 @@ def test_a_missing_bias_or_noise_scales_no_rows() -> None:
     one_right = torch.linspace(0.5, 0.9, 48).unsqueeze(1) * X
     one_right[7] = X[7].flip(0)
     assert HintKind.ROWS_SCALED not in hinted(one_right, X)
+    alike = shared.expand(48, 32)
+    assert HintKind.ROWS_SCALED not in hinted(alike + noise[:, :1] * torch.eye(32)[3], alike), "one wrong column"
 
 
 def test_the_likeliest_comes_first_and_there_are_two_at_most() -> None:
