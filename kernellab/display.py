@@ -105,8 +105,8 @@ class Savable(Displayable):
         return HOOK.views.save_result(self, path)
 
 
-class Drawable(Displayable):
-    """A result that can be drawn as a figure and saved as a file."""
+class Drawable(Savable):
+    """A result that can also be drawn as a figure, and saved as one."""
 
     __slots__ = ()
 
@@ -120,10 +120,6 @@ class Drawable(Displayable):
             UsageError: there is no such kind or option, or a figure that was named has nothing to show.
         """
         return HOOK.views.figure_of(self, kind, dark=dark, **options)
-
-    def to_html(self) -> str:
-        """Return the result as one HTML page, light or dark as its reader's system, which needs no network."""
-        return HOOK.views.page_of(self)
 
     def save(self, path: str | Path, kind: str | None = None, *, dark: bool = False, **options: Any) -> Path:
         """Write the result as a file and return its path; the suffix decides what is written.
