@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from kernellab.timing.provenance import Ceilings as Ceilings
     from kernellab.tune.dispatch.result import Dispatch as Dispatch
     from kernellab.tune.result import Tuning as Tuning
+    from kernellab.upgrade.result import Upgrade as Upgrade
     from kernellab.views.panels import Panel as Panel
     from kernellab.views.values.widget import values_view as values_view
     from kernellab.views.widgets import explorer as explorer
@@ -87,6 +88,7 @@ _LAZY = {
     "Ceilings": "kernellab.timing.provenance",
     "Dispatch": "kernellab.tune.dispatch.result",
     "Tuning": "kernellab.tune.result",
+    "Upgrade": "kernellab.upgrade.result",
     "Panel": "kernellab.views.panels",
     "values_view": "kernellab.views.values.widget",
     "explorer": "kernellab.views.widgets",

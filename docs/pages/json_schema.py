@@ -265,6 +265,14 @@ ANSWERS: Mapping[str, tuple[JsonField, ...]] = {
         ("summary", "string", "how many launches became what"),
         ("rows", "array of objects", "a row per launch and change, then one per config of it; the worst first"),
     ),
+    "upgrade": _fields(
+        ("store", "string", 'the file of the store, or `""` in memory'),
+        ("before", "array of strings", "the versions of Triton that the winners were compiled under"),
+        ("after", "string", "the installed version of Triton"),
+        ("summary", "string", "how many winners became what"),
+        ("notes", "array of strings", "what was not compared"),
+        ("rows", "array of objects", "a row per winner, then one per neighbour; the worst first"),
+    ),
     "export": _fields(
         ("path", "string", "the file"),
         ("label", "string", "the version that was written: `name@2`"),
@@ -298,6 +306,19 @@ def _side(side: str) -> tuple[JsonField, ...]:
         (f"{side}_high_ms", "number or null", "the upper bound"),
         (f"{side}_samples", "integer or null", "how often it was timed"),
         (f"{side}_created", "number or null", "when, in seconds since 1970"),
+    )
+
+
+def _compiled_side(side: str) -> tuple[JsonField, ...]:
+    """Return the fields of a compile before or after an upgrade; all are null where there is none."""
+    return _fields(
+        (f"{side}_triton", "string or null", f"the version of Triton {side}"),
+        (f"{side}_registers", "integer or null", "of a thread"),
+        (f"{side}_spill_bytes", "integer or null", "of a thread"),
+        (f"{side}_shared_bytes", "integer or null", "of a block"),
+        (f"{side}_occupancy", "number or null", "the theoretical share of resident warps, 0 to 1"),
+        (f"{side}_wavefronts", "number or null", "of shared memory, over the launch"),
+        (f"{side}_predicted_ms", "number or null", "the predicted time"),
     )
 
 
@@ -384,6 +405,24 @@ ROWS: Mapping[str, tuple[JsonField, ...]] = {
         ),
         *_side("before"),
         *_side("after"),
+    ),
+    "upgrade": (
+        *_fields(
+            ("kernel", "string", "the version of the kernel: `name@2`"),
+            ("launch", "string", "its sizes in words"),
+            ("config", "string", "the config in words"),
+            ("is_winner", "boolean", "false of a neighbour of a winner among the stored configs"),
+            ("outcome", "string", "`fails`, `slower`, `suspect`, `unknown`, `cleared` or `same`"),
+            ("why", "string", "the reasons in words, or why it cannot be compared"),
+            ("basis", "string", '`code` or `resources`: how much was kept; `""` without'),
+            ("ratio", "number or null", "the predicted time after by that before"),
+            ("stage", "string or null", 'the first stage that differs, `""` where none does; null without `--python`'),
+            ("stage_lines", "array of strings", "its lines, with the operations that are gone and new"),
+            ("became", "string or null", "what its measured time became; null where it was not timed again"),
+            ("best", "string or null", 'the config that is fastest now, `""` where it is this one'),
+        ),
+        *_compiled_side("before"),
+        *_compiled_side("after"),
     ),
     "ls": _fields(
         ("id", "integer", "the number of the version"),

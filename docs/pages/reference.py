@@ -181,6 +181,13 @@ CHAPTERS = (
             "kernellab.registry.regressions.Regressions",
             "kernellab.registry.regressions.ChangedTime",
             "kernellab.registry.regressions.TimeChange",
+            "kernellab.upgrade.result.Upgrade",
+            "kernellab.upgrade.result.UpgradeRow",
+            "kernellab.upgrade.result.UpgradeOutcome",
+            "kernellab.upgrade.result.Retimed",
+            "kernellab.upgrade.comparison",
+            "kernellab.upgrade.stages",
+            "kernellab.store.snapshots",
         ),
     ),
     Chapter(

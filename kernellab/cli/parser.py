@@ -148,6 +148,7 @@ def _add_keeping(commands: Any) -> None:
     changed.add_argument("kernel", nargs="?", help="a kept kernel, in all its versions; default: all kernels")
     changed.add_argument("--since", metavar="WHEN", help="ignore earlier changes: 2026-11-22, or 7d, 12h, 2w ago")
     changed.add_argument("--margin", type=float, default=0.03, help="least relative difference of the medians (0.03)")
+    _add_upgrade(commands)
     export = _of_file(
         commands, "export", "write a kernel as a file that does not need kernellab", f"{_ONE}; or a kept NAME"
     )
@@ -167,6 +168,21 @@ def _add_keeping(commands: Any) -> None:
     demo.add_argument("--page", default="build/quickstart.html")
 
 
+def _add_upgrade(commands: Any) -> None:
+    words = "compare the stored winners under the installed Triton with what was kept of them; needs no GPU"
+    upgrade = _command(
+        commands, "upgrade", words, "Exit status: 1 where a winner is suspect or fails.", names_store=True
+    )
+    upgrade.add_argument("--from", dest="from_version", metavar="VERSION", help="winners of this version of Triton")
+    upgrade.add_argument(
+        "--python",
+        metavar="PATH",
+        help="a Python with the earlier Triton: what was not kept, and where the stages part",
+    )
+    upgrade.add_argument("--summary", metavar="FILE", help="also write the table as a page: FILE.md or FILE.html")
+    upgrade.add_argument("--no-time", action="store_true", help="take no times, even with a GPU")
+
+
 def _of_file(commands: Any, name: str, words: str, what: str = _ONE) -> argparse.ArgumentParser:
     added = _command(commands, name, words)
     added.add_argument("kernel", metavar=FORM, help=what)
@@ -179,11 +195,16 @@ def _of_file(commands: Any, name: str, words: str, what: str = _ONE) -> argparse
     return added
 
 
-def _command(commands: Any, name: str, words: str) -> argparse.ArgumentParser:
+def _command(
+    commands: Any, name: str, words: str, epilog: str = "", *, names_store: bool = False
+) -> argparse.ArgumentParser:
     added: argparse.ArgumentParser = commands.add_parser(
-        name, help=words, description=f"{words[:1].upper()}{words[1:]}."
+        name, help=words, description=f"{words[:1].upper()}{words[1:]}.", epilog=epilog or None
     )
-    added.add_argument("--store", help="the folder of kept kernels, or :memory:")
+    if names_store:
+        added.add_argument("store", metavar="STORE", nargs="?", help="the folder of kept kernels; default: your own")
+    else:
+        added.add_argument("--store", help="the folder of kept kernels, or :memory:")
     added.add_argument("--json", action="store_true", help="answer with one JSON object")
     added.add_argument("--verbose", action="store_true", help="print the full message behind an error")
     return added

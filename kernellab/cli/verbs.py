@@ -9,6 +9,7 @@ import inspect
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernellab.benchmark.result import Benchmark, join_benchmarks
@@ -191,6 +192,18 @@ def regressions_command(lab: Lab, args: Namespace) -> Answer:
     return Answer(data, lambda: regressions_card(regressions).text(), status=int(bool(regressions.slower)))
 
 
+def upgrade_command(lab: Lab, args: Namespace) -> Answer:
+    """Compare the stored winners with what was kept of them; the exit status is 1 where one is suspect, or fails."""
+    from kernellab.views.cards.upgrade import upgrade_card, write_summary
+
+    upgrade = lab.upgrade(args.from_version, python=args.python, times=not args.no_time)
+    if args.summary is not None:
+        write_summary(upgrade, Path(args.summary))
+    return Answer(
+        as_data.upgrade_data(upgrade), lambda: upgrade_card(upgrade).text(), status=int(bool(upgrade.suspects))
+    )
+
+
 def export_command(lab: Lab, args: Namespace) -> Answer:
     """Launch a kernel of a file once, and write it as a file."""
     launch = launch_of(lab, args)
@@ -219,6 +232,7 @@ COMMANDS: Mapping[str, Callable[[Lab, Namespace], Answer]] = {
     "bench": bench_command,
     "merge": merge_command,
     "regressions": regressions_command,
+    "upgrade": upgrade_command,
     "export": export_command,
 }
 

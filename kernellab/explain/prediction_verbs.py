@@ -55,9 +55,14 @@ def predict_implementation(implementation: Implementation, device: DeviceRates) 
     Raises:
         UsageError: times of its target cannot be predicted.
     """
-    traffic, why_not = traffic_or_reason(implementation, most_lane_steps=_LANE_STEPS, most_rounds=_ROUNDS)
-    facts = facts_of(implementation, device, traffic)
+    facts, why_not = facts_to_predict(implementation, device)
     return predict_facts(facts, unknown_sentences(facts, why_not))
+
+
+def facts_to_predict(implementation: Implementation, device: DeviceRates) -> tuple[Facts, str]:
+    """Return the facts of a compiled launch that its time is predicted from, and why they lack traffic, or ""."""
+    traffic, why_not = traffic_or_reason(implementation, most_lane_steps=_LANE_STEPS, most_rounds=_ROUNDS)
+    return facts_of(implementation, device, traffic), why_not
 
 
 def prediction_of_record(session: Session, record: LaunchRecord) -> Prediction | None:
@@ -100,7 +105,7 @@ def quick_prediction(implementation: Implementation, device: DeviceRates) -> Pre
 
 
 def _executed_instructions(facts: Facts) -> float:
-    """Return how many instructions of a warp are followed at most: of a loop, those of the first rounds."""
+    """Return the largest number of instructions to follow in a warp: of a loop, those of the first rounds."""
     executed = 0.0
     for line in facts.lines:
         trips = line.trips if line.knows_trips else line.trips * _GUESSED_TRIPS

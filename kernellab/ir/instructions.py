@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from kernellab.ir.graph import Location, place_of
-from kernellab.ir.lines import Frame, Hint, StageLine, lines_with_locations
+from kernellab.ir.lines import Frame, Hint, StageLine, lines_with_locations, stage_lines
 
 
 class InstructionKind(StrEnum):
@@ -123,6 +123,21 @@ def profiles_of(stage: str, lines: Iterable[StageLine]) -> Mapping[SourceKey, Li
             if instruction.kind is not InstructionKind.OTHER:
                 notable.setdefault(key, Counter())[instruction] += 1
     return {key: LineProfile(count, tuple(notable.get(key, {}).items())) for key, count in totals.items()}
+
+
+_NOT_COUNTED = {InstructionKind.SHARED, InstructionKind.OTHER}
+
+
+def kind_counts(stage: str, text: str) -> Counter[str]:
+    """The notable instructions of a stage by kind, in words (``loads, 16 B wide``, ``wgmma``); ``all`` counts all."""
+    counts: Counter[str] = Counter()
+    for profile in profiles_of(stage, stage_lines(stage, text)).values():
+        counts["all"] += profile.instructions
+        for instruction, count in profile.notable:
+            if instruction.kind not in _NOT_COUNTED:
+                width = f", {instruction.bytes} B wide" if instruction.bytes else ""
+                counts[instruction.unit or f"{instruction.kind}{width}"] += count
+    return counts
 
 
 def _of_ptx(line: str) -> Instruction | None:

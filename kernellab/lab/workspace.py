@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from kernellab.export.merging import Merged
     from kernellab.registry.regressions import Regressions
     from kernellab.tune.run_tuning import Environment
+    from kernellab.upgrade.result import Upgrade
 
 _GPU_HANDLERS = "kernellab.timing.bench_worker"  # which imports those of trials
 
@@ -183,6 +184,24 @@ class Workspace:
         from kernellab.registry.regressions import regressions_of
 
         return regressions_of(self.kernels, kernel, since, margin)
+
+    def upgrade(
+        self, from_version: str | None = None, *, python: str | Path | None = None, times: bool = True
+    ) -> Upgrade:
+        """Compile all stored winners under the installed Triton, and compare them with what was kept of them.
+
+        Winners are the latest launches that were compiled under ``from_version`` of Triton, such as ``"3.6.0"``; None
+        takes all other versions than the installed one. Without a GPU, the comparison of resources, instructions,
+        traffic and predicted times says which are suspect; with one, and unless ``times`` is False, suspects and a
+        sample of the others are timed again with their neighbours. ``python`` is the path of a Python with the earlier
+        Triton, which compiles what was not kept, and says from which stage on the two compiles differ, by line.
+
+        Raises:
+            UsageError: the store has no launch of ``from_version``, or ``python`` cannot compile them.
+        """
+        from kernellab.upgrade.verbs import upgrade_of
+
+        return upgrade_of(self.session, from_version, python, times=times)
 
     def merge(self, path: str | Path, /) -> Merged:
         """Merge kernels and measurements of another store, or of exported ones; return them with yours, as a table.

@@ -79,6 +79,7 @@ TOPICS: Mapping[str, Mapping[str, str]] = {
         "lab.compare": 'lab.compare("add_kernel", lambda x_ptr, y_ptr: x_ptr + y_ptr)',
         "lab.frame": 'lab.frame("launches")',
         "lab.regressions": 'lab.regressions(since="7d")',
+        "lab.upgrade": "lab.upgrade()",
     },
     "Export and share it": {
         "%triton_export": "%triton_export add_kernel --to add_kernel.py",

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from kernellab._triton.kernel import Kernel, autotune_settings, jit_function, pass_by_position
 from kernellab.errors import UsageError
 from kernellab.launch.calls import UserCall, require_launch, require_launchable
 from kernellab.registry.kernels import Session
-from kernellab.registry.launches_from_store import recorded_version, regenerated_inputs, values_of
+from kernellab.registry.launches_from_store import grid_text, recorded_version, regenerated_inputs, values_of
+from kernellab.store import RecordedLaunch, Version
 from kernellab.timing.config import NO_CONFIG
 from kernellab.timing.launches import Implementation, Launches, implementation_of
 from kernellab.timing.provenance import can_time
@@ -40,8 +42,29 @@ def recorded_call(session: Session, key: str | int) -> UserCall:
     launch = recorded_version(session.kernels.store, version).launch
     if launch is None or launch.grid is None:
         raise UsageError(f"No launch of {version.label} is known; launch it, or give one: kernel, grid, arguments.")
-    arguments = regenerated_inputs(launch, "cuda" if has_gpu(session) else "cpu")
-    return UserCall(jit_function(session.kernels[version.id]), launch.grid, (), {**arguments, **values_of(launch)})
+    return call_of_launch(session, version, launch, "cuda" if has_gpu(session) else "cpu")
+
+
+def call_of_launch(
+    session: Session,
+    version: Version,
+    launch: RecordedLaunch,
+    device: str,
+    config: Mapping[str, Any] = MappingProxyType({}),
+) -> UserCall:
+    """Return the call of a recorded launch on new arguments, with the values of ``config`` in place of its own.
+
+    With a config, the grid is that of the grid function, where its text is known.
+
+    Raises:
+        UsageError: an argument or a constexpr cannot be made again.
+    """
+    arguments = regenerated_inputs(launch, device)
+    values = {**values_of(launch), **{name: value for name, value in config.items() if value is not None}}
+    grid: Any = launch.grid
+    if config and (formula := grid_text(recorded_version(session.kernels.store, version).launches)) is not None:
+        grid = formula.grid_for({**arguments, **values})
+    return UserCall(jit_function(session.kernels[version.id]), grid, (), {**arguments, **values})
 
 
 def has_gpu(session: Session) -> bool:

@@ -19,4 +19,5 @@ from kernellab.store.database import FILE
 from kernellab.store.decoding import measurement_of
 from kernellab.store.explanations import KeptExplanation
 from kernellab.store.schema import SCHEMA
+from kernellab.store.snapshots import AccessSummary, ProductSummary, Snapshot, snapshot_from_jsonable
 from kernellab.store.store import History, PassedTrial, Store, TrialLog

@@ -157,16 +157,31 @@ _FAILURES_8 = (
     """,
 )
 
+# What each version of Triton made of a recorded launch, by the digest of the launch.
+_SNAPSHOTS_9 = (
+    """
+    CREATE TABLE snapshots (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        version_id INTEGER NOT NULL REFERENCES versions (id) ON DELETE CASCADE,
+        launch TEXT NOT NULL,
+        triton TEXT NOT NULL,
+        snapshot TEXT NOT NULL,
+        created REAL NOT NULL,
+        UNIQUE (version_id, launch, triton)
+    )
+    """,
+)
+
 # Number i turns a file of schema i into one of schema i + 1; a new file has schema 0.
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     *((_VERSIONS_1,), _HISTORY_2, _TRIALS_3),
-    *(_RENAMED_4, _RANGES_5, _NO_RANGES_6, _EXPLANATIONS_7, _FAILURES_8),
+    *(_RENAMED_4, _RANGES_5, _NO_RANGES_6, _EXPLANATIONS_7, _FAILURES_8, _SNAPSHOTS_9),
 )
 SCHEMA = len(MIGRATIONS)
 
 
 # The first new table of each schema, by which a file without a number is recognised; the sixth has none.
-_MARKS = ("versions", "kernels", "flights", "trials", "bounded_trials", "", "explanations", "failures")
+_MARKS = ("versions", "kernels", "flights", "trials", "bounded_trials", "", "explanations", "failures", "snapshots")
 
 
 class ForeignSchema(Exception):

@@ -28,6 +28,7 @@ from kernellab.store.decoding import (
     result_to_jsonable,
 )
 from kernellab.store.explanations import Explanations
+from kernellab.store.snapshots import Snapshots
 
 T = TypeVar("T")
 
@@ -120,7 +121,7 @@ class History:
     def trim(self, limit_bytes: int) -> int:
         """Delete the oldest rows, measurements last, until the store takes less; return their number."""
         removed = 0
-        by_id = [(table, "id") for table in ("explanations", "results", "trials")]
+        by_id = [(table, "id") for table in ("explanations", "snapshots", "results", "trials")]
         for table, order in (*by_id, ("launches", "last"), ("measurements", "id")):
             while self._used_bytes() > limit_bytes:
                 gone = self.database.write(partial(_delete_oldest, table=table, order=order))
@@ -255,6 +256,7 @@ class Store:
         self.history = History(self.database)
         self.trials = TrialLog(self.database)
         self.explanations = Explanations(self.database)
+        self.snapshots = Snapshots(self.database)
 
     @classmethod
     def copy_of(cls, path: Path) -> Store:

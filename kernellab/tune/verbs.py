@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kernellab._triton.kernel import Kernel, autotune_settings, supplied_names, variant_with
+from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError
 from kernellab.ir.effects import Effects
 from kernellab.launch.arguments import memory_of
@@ -16,11 +17,20 @@ from kernellab.launch.calls import UserCall
 from kernellab.launch.recording import LaunchRecord, Recorder
 from kernellab.launch.run import Run
 from kernellab.launch.runtime import Runtime
-from kernellab.registry import Session, grid_text, recorded_version, remember
+from kernellab.registry import Session, grid_text, recorded_launch_of, recorded_version, remember
+from kernellab.store import LaunchedBy, RecordedLaunch, Version
 from kernellab.store.columns import Status
 from kernellab.target import device_name, parse_target
 from kernellab.timing.bench import Bench
-from kernellab.timing.launches import Implementation, KernelLaunch, Launches, outputs_on_copies, set_to_zero
+from kernellab.timing.config import Config
+from kernellab.timing.launches import (
+    Implementation,
+    KernelLaunch,
+    Launches,
+    implementation_of,
+    outputs_on_copies,
+    set_to_zero,
+)
 from kernellab.timing.provenance import can_time, device_here, device_of
 from kernellab.tune.device_pool import valid_devices
 from kernellab.tune.options import Options
@@ -156,7 +166,19 @@ def _record_winner(session: Session, launches: Launches, tuning: Tuning, *, laun
         variant = variant_with(launches.kernel, launches.args, launches.meta, config)
         variant.function[launches.grid](*launches.args, **variant.meta)
     is_launch = launches_it or row.time_ms is not None
-    remember(session.kernels, launches.kernel, record, by="launch" if is_launch else "run")
+    by: LaunchedBy = "launch" if is_launch else "run"
+    version = remember(session.kernels, launches.kernel, record, by=by)
+    if version is not None:
+        _keep_snapshot(session, version, replace(recorded_launch_of(record), by=by), launches, row.config, compiled)
+
+
+def _keep_snapshot(
+    session: Session, version: Version, launch: RecordedLaunch, launches: Launches, config: Config, compiled: Compiled
+) -> None:
+    """Keep what this Triton made of the winner, for `lab.upgrade` under a later one."""
+    from kernellab.explain.snapshot import keep_snapshot  # most of `kernellab.explain`
+
+    keep_snapshot(session.kernels.store, version, launch, implementation_of(launches, config, compiled))
 
 
 def _first_fitting(tuning: Tuning) -> int:

@@ -30,6 +30,7 @@ from kernellab.registry.regressions import Regressions
 from kernellab.timing.provenance import Ceilings
 from kernellab.tune.dispatch.result import Dispatch
 from kernellab.tune.result import Tuning
+from kernellab.upgrade.result import Upgrade
 from kernellab.views.blocks import Card
 from kernellab.views.cards import results
 from kernellab.views.cards.benchmark import benchmark_card, ceilings_text, comparison_card
@@ -44,6 +45,7 @@ from kernellab.views.cards.program import program_card
 from kernellab.views.cards.timeline import timeline_card
 from kernellab.views.cards.traffic import traffic_card
 from kernellab.views.cards.tuning import dispatch_card, tuning_card
+from kernellab.views.cards.upgrade import upgrade_card
 from kernellab.views.cards.values import difference_card, values_card
 from kernellab.views.figures.raster import with_fallbacks
 from kernellab.views.layouts import layout_card, layouts_card
@@ -112,6 +114,7 @@ CARDS: dict[type, Callable[[Any], Card]] = {
     FirstDifference: difference_card,
     Equivalence: equivalence_card,
     Traffic: traffic_card,
+    Upgrade: upgrade_card,
 }
 """The card of each type of result that is drawn as one."""
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from kernellab.registry.regressions import Regressions
     from kernellab.tune.dispatch.result import Dispatch
     from kernellab.tune.result import Tuning
+    from kernellab.upgrade.result import Upgrade
 
 _PROVENANCE = ("device", "predicted_for", "driver", "target", "triton", "torch")
 
@@ -301,6 +302,15 @@ def regressions_data(regressions: Regressions) -> dict[str, Any]:
 
     rows = plain([row_fields(row) for row in regressions.rows])
     return {**selected_fields(regressions, "kernel", "since", "margin"), "summary": regressions.text, "rows": rows}
+
+
+def upgrade_data(upgrade: Upgrade) -> dict[str, Any]:
+    """Return the versions, the summary and the rows of `Upgrade.frame`."""
+    from kernellab.upgrade.result import row_fields  # loads numpy
+
+    rows = plain([row_fields(row) for row in upgrade.rows])
+    fields = selected_fields(upgrade, "store", "before", "after")
+    return {**fields, "summary": upgrade.text, "notes": plain(upgrade.notes), "rows": rows}
 
 
 def exported_data(exported: Exported) -> dict[str, Any]:

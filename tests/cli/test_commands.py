@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from kernellab.store import Store
 from tests.cli.conftest import Call
 from tests.judge.files import ADDER, ADDITION
 from tests.registry.kept import entered, key, measured
+from tests.upgrade.stores import OTHER, as_of_another_triton
 
 CALLS = {
     "compile": ("compile", "add.py::add_kernel"),
@@ -25,6 +27,7 @@ CALLS = {
     "ls": ("ls",),
     "merge": ("merge", "theirs"),
     "regressions": ("regressions", "add_kernel", "--since", "2020-01-01"),
+    "upgrade": ("upgrade", "store"),
     "export": ("export", "add.py", "--as", "bundle", "-o", "add.zip"),
 }
 
@@ -45,6 +48,10 @@ def test_json_has_the_fields_of_the_schema_and_nothing_else_is_printed(kernellab
         keep_times(1.0)
     if command == "merge":
         keep_times(1.0, folder="theirs")
+    if command == "upgrade":
+        kernellab("run", "add.py")
+        with closing(Store(Path("store"))) as store:
+            as_of_another_triton(store)
     called = kernellab(*CALLS[command], "--json")
     assert called.status == 0
     assert list(called.json) == [field.name for field in (*HEAD, *ANSWERS[command])]
@@ -53,7 +60,7 @@ def test_json_has_the_fields_of_the_schema_and_nothing_else_is_printed(kernellab
         assert [name for name in row if name not in CHOSEN.get(command, ())] == [field.name for field in ROWS[command]]
     assert called.json["schema"] == 1
     assert called.json["command"] == command
-    assert ("imported" in called.err) is (command not in {"judge", "ls", "merge", "regressions"})
+    assert ("imported" in called.err) is (command not in {"judge", "ls", "merge", "regressions", "upgrade"})
 
 
 @pytest.mark.slow
@@ -180,6 +187,24 @@ def test_regressions_tell_what_became_slower_and_exit_with_1(kernellab: Call) ->
     assert kernellab("regressions", "--since", "1d").status == 0
     assert kernellab("regressions", "--since", "soon").status == 2
     assert kernellab("regressions", "absent").status == 2
+
+
+@pytest.mark.slow
+def test_upgrade_exits_with_1_where_a_winner_is_suspect_and_writes_the_table(kernellab: Call) -> None:
+    kernellab("tune", "add.py", "--space", "BLOCK=256", "--limit", "1")
+    with closing(Store(Path("store"))) as store:
+        as_of_another_triton(store, predicted_ms=1e-4)
+    called = kernellab("upgrade", "store", "--summary", "upgrade.md")
+    assert called.status == 1
+    assert called.out.splitlines()[0].endswith(": 1 suspect"), called.out
+    assert "predicted time" in Path("upgrade.md").read_text()
+    found = kernellab("upgrade", "store", "--from", OTHER, "--json")
+    assert found.status == 1
+    assert [(row["outcome"], row["is_winner"]) for row in found.json["rows"]] == [("suspect", True)]
+    assert kernellab("upgrade", "elsewhere").status == 0  # an empty store has nothing suspect
+    assert kernellab("upgrade", "store", "--from", "1.0").status == 2
+    assert kernellab("upgrade", "store", "--summary", "upgrade.pdf").status == 2
+    assert kernellab("upgrade", "store", "--python", "nowhere").status == 2
 
 
 def test_merge_enters_another_store_and_tells_what_disagrees(kernellab: Call) -> None:

@@ -174,6 +174,7 @@ def valid_calls(lab: kernellab.Lab, folder: Path) -> list[Call]:
         Call("export_measurements", lab.export_measurements, ("add_kernel", f"{folder}/m.jsonl"), {}),
         Call("merge", lab.merge, (f"{folder}/m.jsonl",), {}),
         Call("regressions", lab.regressions, ("add_kernel",), {"since": "7d", "margin": 0.03}),
+        Call("upgrade", lab.upgrade, (), {"from_version": None, "python": None, "times": False}),
         Call("load", lab.load, ("add_kernel", {}), {"name": "again"}),
         Call("use_target", lab.use_target, ("cuda:90",), {}),
         Call("compiling_for", _entered(lab.compiling_for), ("cuda:90",), {}),
@@ -258,6 +259,7 @@ BODIES = (
 
 WORDS = (
     *("compile", "effects", "run", "traffic", "tune", "bench", "explain", "ls", "export", "merge", "regressions"),
+    "upgrade",
     *("--json", "--verbose", "--target", "--size", "--meta", "--space", "--over", "--versus", "--check", "--where"),
     *("--timeout", "--rounds", "--search", "--budget", "--fresh", "--store", "--stage", "--as", "-o", "--interpret"),
     *("--since", "--margin", "add.py", "add.py::add_kernel", "add.py::nobody", "add.py::arguments", "nothing.py", "."),

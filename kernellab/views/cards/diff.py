@@ -14,7 +14,7 @@ from itertools import groupby, pairwise, zip_longest
 from kernellab.compile import DIFF_STAGES, STAGES
 from kernellab.compile.types import Compiled
 from kernellab.errors import UsageError, choice_message, plural
-from kernellab.ir.instructions import InstructionKind, profiles_of
+from kernellab.ir.instructions import kind_counts
 from kernellab.ir.lines import stage_lines
 from kernellab.views.compile_facts import is_pipelined, option_words, resource_facts
 from kernellab.views.elements import Fact, code_line, style
@@ -267,7 +267,6 @@ def _mark_pieces(pieces: Sequence[tuple[str, bool]]) -> str:
 
 
 _OPTIONS = ("num_ctas", "maxnreg", "enable_fp_fusion", "waves_per_eu", "matrix_instr_nonkdim")
-_LEFT_OUT = {InstructionKind.SHARED, InstructionKind.OTHER}
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,12 +313,6 @@ def _machine(compiled: Compiled) -> Mapping[str, str]:
     name = next((name for name in reversed(STAGES) if name in compiled.stages), "")
     if name not in {"ptx", "amdgcn"}:
         return {}
-    profiles = profiles_of(name, stage_lines(name, compiled.stages[name])).values()
-    counts: Counter[str] = Counter()
-    for profile in profiles:
-        for instruction, count in profile.notable:
-            if instruction.kind not in _LEFT_OUT:
-                width = f", {instruction.bytes} B wide" if instruction.bytes else ""
-                counts[instruction.unit or f"{instruction.kind}{width}"] += count
-    total = sum(profile.instructions for profile in profiles)
+    counts = kind_counts(name, compiled.stages[name])
+    total = counts.pop("all", 0)
     return {f"{name.upper()} instructions": f"{total:,}", **{words: f"{counts[words]:,}" for words in sorted(counts)}}

@@ -1,0 +1,107 @@
+"""The snapshot of a compiled launch: resources, instructions, traffic and predicted time, as the store keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib import metadata
+
+from kernellab.compile.types import Compiled
+from kernellab.errors import KernellabError
+from kernellab.explain.devices import device_of_table
+from kernellab.explain.explanation import unknown_sentences
+from kernellab.explain.facts import AccessFacts, DeviceRates, Facts
+from kernellab.explain.prediction import predict_facts
+from kernellab.explain.prediction_verbs import facts_to_predict
+from kernellab.ir.instructions import kind_counts
+from kernellab.store import AccessSummary, ProductSummary, RecordedLaunch, Snapshot, Store, Version
+from kernellab.store.decoding import launch_digest
+from kernellab.timing.launches import Implementation
+
+
+def snapshot_of(implementation: Implementation, device: DeviceRates) -> Snapshot:
+    """The snapshot of a launch under the installed Triton.
+
+    Where no time can be predicted, as for AMD's targets, ``unknown`` has the reason.
+    """
+    compiled = implementation.kernel
+    resources = compiled.resources
+    facts, why_not = facts_to_predict(implementation, device)
+    predicted_ms, terms, unknown = None, {}, facts.unknown
+    try:
+        prediction = predict_facts(facts, unknown_sentences(facts, why_not))
+        predicted_ms, terms, unknown = prediction.time_ms, dict(prediction.terms), prediction.unknown
+    except KernellabError as exc:
+        unknown = (*unknown, exc.message)
+    return Snapshot(
+        triton=triton_version(),
+        torch=_torch_version(),
+        target=str(compiled.target),
+        device=device.name,
+        failure="" if resources.fits else (resources.why_not or "it does not fit the target"),
+        registers=resources.registers,
+        spill_bytes=resources.spill_bytes,
+        shared_bytes=resources.shared_bytes,
+        occupancy=resources.occupancy,
+        limiter=resources.limiter,
+        resident=facts.resident,
+        programs_per_sm=facts.programs / max(1, device.multiprocessors),
+        instructions=_instructions(compiled),
+        accesses=tuple(map(_access_summary, facts.accesses)),
+        products=tuple(ProductSummary(dot.line, dot.kind, dot.unit, float(dot.flops)) for dot in facts.dots),
+        wavefronts=_wavefronts(facts),
+        predicted_ms=predicted_ms,
+        terms=terms,
+        unknown=unknown,
+    )
+
+
+def keep_snapshot(store: Store, version: Version, launch: RecordedLaunch, implementation: Implementation) -> None:
+    """Store the snapshot of a recorded launch, once for each version of Triton; where there is none, nothing."""
+    digest = launch_digest(launch)
+    if (digest, triton_version()) in store.snapshots.of_version(version.id):
+        return
+    try:
+        snapshot = snapshot_of(implementation, device_of_table(implementation.kernel.target))
+    except KernellabError:  # `lab.upgrade` compares the resources, which are kept with every launch
+        return
+    store.snapshots.add(version.id, digest, snapshot)
+
+
+def failed_snapshot(error: KernellabError, target: str, device: str) -> Snapshot:
+    """The snapshot of a launch that the installed Triton does not compile, or cannot be made again."""
+    reason = " ".join(error.message.split())
+    return Snapshot(triton_version(), _torch_version(), target, device, failure=reason)
+
+
+def triton_version() -> str:
+    """The version of the installed Triton."""
+    import triton
+
+    return str(triton.__version__)
+
+
+def _torch_version() -> str:
+    try:
+        return metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _instructions(compiled: Compiled) -> dict[str, int]:
+    stage = next((name for name in ("ptx", "amdgcn") if name in compiled.stages), "")
+    return dict(kind_counts(stage, compiled.stages[stage])) if stage else {}
+
+
+def _access_summary(access: AccessFacts) -> AccessSummary:
+    place = access.line, access.operation, access.argument
+    moved = float(access.requests), float(access.sectors)
+    return AccessSummary(*place, access.width_bytes, access.is_async, *moved)
+
+
+def _wavefronts(facts: Facts) -> float | None:
+    """The wavefronts of shared memory; None where they were not counted."""
+    return _total(shared.wavefronts for shared in facts.shared) if facts.has_traffic else None
+
+
+def _total(numbers: Iterable[float]) -> float:
+    return float(sum(numbers))

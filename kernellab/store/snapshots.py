@@ -1,0 +1,120 @@
+"""What the compiler made of a recorded launch, as numbers that hold without the compiler: to compare versions of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from kernellab.source import parse_json, reading, require_type
+from kernellab.store.database import Database
+from kernellab.store.decoding import canonical_json
+
+
+@dataclass(frozen=True, slots=True)
+class AccessSummary:
+    """The accesses of one source line to one argument in global memory, over the launch.
+
+    ``width_bytes`` are those of one thread's narrowest instruction, ``requests`` the instructions of warps, ``sectors``
+    the transferred ones of 32 bytes. ``is_async`` is True for asynchronous copies to shared memory.
+    """
+
+    line: int | None
+    operation: str
+    argument: str
+    width_bytes: int
+    is_async: bool
+    requests: float
+    sectors: float
+
+
+@dataclass(frozen=True, slots=True)
+class ProductSummary:
+    """The matrix products of one source line: element type, and the tensor instructions (``wgmma``, ``mma``) or ""."""
+
+    line: int | None
+    kind: str
+    unit: str
+    flops: float
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What one version of Triton made of one launch; fields that are not known are None or empty.
+
+    Resources are those of `kernellab.compile.types.Resources`. ``instructions`` counts those of the assembly by kind,
+    ``all`` together with the rest. ``programs_per_sm`` is the number of programs for each SM of the ``device``,
+    ``resident`` how many fit on one at a time. ``wavefronts`` are those of shared memory. ``predicted_ms`` is the
+    estimated time on the ``device``, and ``terms`` the milliseconds of each unit alone. ``failure`` says why there is
+    no compiled kernel, ``unknown`` what the figures do not contain.
+    """
+
+    triton: str
+    torch: str = ""
+    target: str = ""
+    device: str = ""
+    failure: str = ""
+    registers: int | None = None
+    spill_bytes: int | None = None
+    shared_bytes: int | None = None
+    occupancy: float | None = None
+    limiter: str | None = None
+    resident: int | None = None
+    programs_per_sm: float | None = None
+    instructions: Mapping[str, int] = field(default_factory=dict)
+    accesses: tuple[AccessSummary, ...] = ()
+    products: tuple[ProductSummary, ...] = ()
+    wavefronts: float | None = None
+    predicted_ms: float | None = None
+    terms: Mapping[str, float] = field(default_factory=dict)
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def has_code(self) -> bool:
+        """Whether instructions and traffic are known, not the resources alone."""
+        return bool(self.instructions)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshots:
+    """The snapshots of a store, by version and by the digest of the recorded launch."""
+
+    database: Database
+
+    def add(self, version_id: int, launch: str, snapshot: Snapshot) -> None:
+        """Store the snapshot of a recorded launch in place of an earlier one of the same Triton."""
+        insert = (
+            "INSERT OR REPLACE INTO snapshots (version_id, launch, triton, snapshot, created) VALUES (?, ?, ?, ?, ?)"
+        )
+        text = canonical_json(asdict(snapshot))
+        self.database.execute(insert, version_id, launch, snapshot.triton, text, time.time())
+
+    def of_version(self, version_id: int) -> dict[tuple[str, str], Snapshot]:
+        """Return the snapshots of a version by the digest of the launch and Triton's version."""
+        query = "SELECT id, launch, triton, snapshot FROM snapshots WHERE version_id = ? ORDER BY id"
+        rows = self.database.rows(query, (version_id,))
+        return dict(self.database.read_rows("snapshots", rows, _keyed_snapshot))
+
+
+def _keyed_snapshot(_: int, launch: str, triton: str, text: str) -> tuple[tuple[str, str], Snapshot]:
+    require_type((launch, triton), tuple[str, str], "its launch and Triton")
+    return (launch, triton), snapshot_from_jsonable(parse_json(text))
+
+
+def snapshot_from_jsonable(value: Any) -> Snapshot:
+    """Build a snapshot from JSON.
+
+    Raises:
+        MalformedData: not in the expected form.
+    """
+    with reading("the snapshot"):
+        require_type(value, dict[str, Any], "the snapshot")
+        names = {f.name for f in fields(Snapshot)}
+        known = {name: item for name, item in value.items() if name in names}
+        known["accesses"] = tuple(AccessSummary(**access) for access in known.get("accesses", ()))
+        known["products"] = tuple(ProductSummary(**product) for product in known.get("products", ()))
+        known["unknown"] = tuple(known.get("unknown", ()))
+        snapshot = Snapshot(**known)
+        require_type(snapshot, Snapshot, "the snapshot")
+        return snapshot

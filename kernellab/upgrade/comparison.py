@@ -1,0 +1,234 @@
+"""Two snapshots of one launch, of two versions of the compiler: the reasons to suspect that it became slower.
+
+Registers with other names, other orders and a few more instructions do not count.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from kernellab.store import AccessSummary, ProductSummary, Snapshot
+
+PREDICTED_MARGIN = 0.08
+"""By how much the predicted time may grow: the model's own error between variants of one kernel is about as large."""
+
+_TRAFFIC_MARGIN = 0.05  # of sectors and requests, which are counted
+_WAVEFRONT_MARGIN = 0.08
+_SHARED_SHARE = 0.02  # of the predicted time; below it, wavefronts of shared memory do not count
+_UNIT_RANKS = {"": 0, "mma": 1, "wmma": 1, "wgmma": 2, "mfma": 2, "tcgen05": 3}
+_KIND_RANKS = {"fp4": 0, "fp8": 1, "int8": 1, "fp16": 2, "bf16": 2, "tf32": 3, "fp32": 4, "fp64": 5}
+_ASYNC_KINDS = ("TMA", "cp.async")
+_WIDTH = re.compile(r"(loads|stores), (\d+) B wide")
+
+
+class ReasonKind(StrEnum):
+    """What became worse."""
+
+    FAILURE = "failure"
+    SPILLS = "spills"
+    REGISTERS = "registers"
+    OCCUPANCY = "occupancy"
+    WIDTH = "vector width"
+    REQUESTS = "memory instructions"
+    SECTORS = "sectors"
+    ASYNC = "asynchronous copies"
+    TENSOR = "tensor instructions"
+    PRECISION = "precision"
+    WAVEFRONTS = "shared memory"
+    PREDICTED = "predicted time"
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One thing that became worse, in words with both figures, and the source line where there is one."""
+
+    kind: ReasonKind
+    text: str
+    line: int | None = None
+
+    def __str__(self) -> str:
+        return self.text if self.line is None else f"line {self.line}: {self.text}"
+
+
+def reasons_between(before: Snapshot, after: Snapshot) -> tuple[Reason, ...]:
+    """The reasons to suspect the later of two snapshots; what one of them does not have is not compared."""
+    if after.failure:
+        return () if before.failure else (Reason(ReasonKind.FAILURE, after.failure),)
+    return tuple(reason for rule in _RULES for reason in rule(before, after))
+
+
+def predicted_ratio(before: Snapshot, after: Snapshot) -> float | None:
+    """The predicted time after by that before; None where one is not known, or for another device."""
+    if not before.predicted_ms or after.predicted_ms is None or before.device != after.device:
+        return None
+    return after.predicted_ms / before.predicted_ms if _same_basis(before, after) else None
+
+
+def _same_basis(before: Snapshot, after: Snapshot) -> bool:
+    """Whether the traffic of both is counted, or of none of them."""
+    return (before.wavefronts is None and after.wavefronts is None) or None not in (before.wavefronts, after.wavefronts)
+
+
+def _spills(before: Snapshot, after: Snapshot) -> Iterator[Reason]:
+    was, now = before.spill_bytes, after.spill_bytes
+    if was is not None and now is not None and now > was:
+        yield Reason(ReasonKind.SPILLS, f"spills {was:,} -> {now:,} bytes per thread")
+
+
+def _occupancy(before: Snapshot, after: Snapshot) -> Iterator[Reason]:
+    was, now = before.occupancy, after.occupancy
+    if was is None or now is None or now >= was - 1e-9 or not _fills_sms(before, after):
+        return
+    words = f"occupancy {was:.0%} -> {now:.0%}"
+    if after.limiter == "registers" and (before.registers or 0) < (after.registers or 0):
+        registers = f"registers {before.registers} -> {after.registers} per thread"
+        yield Reason(ReasonKind.REGISTERS, f"{registers}, {words}")
+        return
+    shared = ""
+    if before.shared_bytes is not None and (after.shared_bytes or 0) > before.shared_bytes:
+        shared = f", shared memory {before.shared_bytes:,} -> {after.shared_bytes:,} bytes"
+    yield Reason(ReasonKind.OCCUPANCY, f"{words}, limited by {after.limiter or 'unknown'}{shared}")
+
+
+def _fills_sms(before: Snapshot, after: Snapshot) -> bool:
+    """Whether fewer programs of this grid are resident on an SM than before; True where it is not known."""
+    programs = after.programs_per_sm
+    if programs is None or before.resident is None or after.resident is None:
+        return True
+    needed = math.ceil(programs)
+    return min(after.resident, needed) < min(before.resident, needed)
+
+
+def _access_reasons(before: Snapshot, after: Snapshot) -> Iterator[Reason]:
+    for was, now in _pairs_of_accesses(before.accesses, after.accesses):
+        what = f"{now.operation} of {now.argument}"
+        if was.is_async and not now.is_async:
+            yield Reason(ReasonKind.ASYNC, f"{what} is not an asynchronous copy any more", now.line)
+        if 0 < now.width_bytes < was.width_bytes and now.requests > was.requests * (1 + _TRAFFIC_MARGIN):
+            widths = f"{was.width_bytes} -> {now.width_bytes} bytes wide per thread"
+            yield Reason(ReasonKind.WIDTH, f"{what} {widths}, {_times(was.requests, now.requests)} requests", now.line)
+        elif now.requests > was.requests * (1 + _TRAFFIC_MARGIN) and _same_basis(before, after):
+            yield Reason(ReasonKind.REQUESTS, f"{what}: {_change(was.requests, now.requests)} requests", now.line)
+        if now.sectors > was.sectors * (1 + _TRAFFIC_MARGIN) and _same_basis(before, after):
+            yield Reason(ReasonKind.SECTORS, f"{what}: {_change(was.sectors, now.sectors)} sectors", now.line)
+
+
+def _pairs_of_accesses(
+    before: Sequence[AccessSummary], after: Sequence[AccessSummary]
+) -> Iterator[tuple[AccessSummary, AccessSummary]]:
+    """The accesses of both sides by line and argument; where their lines differ, by argument alone."""
+    by_line = {_access_key(access): access for access in before}
+    if by_line.keys() != {_access_key(access) for access in after}:
+        before, after = _by_argument(before), _by_argument(after)
+        by_line = {_access_key(access): access for access in before}
+    for access in after:
+        if (was := by_line.get(_access_key(access))) is not None:
+            yield was, access
+
+
+def _access_key(access: AccessSummary) -> tuple[int | None, str, str]:
+    return access.line, access.operation, access.argument
+
+
+def _by_argument(accesses: Iterable[AccessSummary]) -> list[AccessSummary]:
+    """The sums of accesses by argument, without lines."""
+    sums: dict[tuple[str, str], AccessSummary] = {}
+    for access in accesses:
+        key = access.operation, access.argument
+        known = sums.get(key)
+        width = access.width_bytes if known is None else min(known.width_bytes, access.width_bytes)
+        is_async = access.is_async and (known is None or known.is_async)
+        requests = access.requests + (0.0 if known is None else known.requests)
+        sectors = access.sectors + (0.0 if known is None else known.sectors)
+        sums[key] = AccessSummary(None, *key, width, is_async, requests, sectors)
+    return list(sums.values())
+
+
+def _product_reasons(before: Snapshot, after: Snapshot) -> Iterator[Reason]:
+    known = {product.line: product for product in before.products}
+    if known.keys() != {product.line for product in after.products}:
+        yield from _reasons_of_product(_slowest(before.products), _slowest(after.products))
+        return
+    for product in after.products:
+        yield from _reasons_of_product(known[product.line], product)
+
+
+def _slowest(products: Sequence[ProductSummary]) -> ProductSummary | None:
+    return min(products, key=lambda product: _UNIT_RANKS.get(product.unit, 1), default=None)
+
+
+def _reasons_of_product(was: ProductSummary | None, now: ProductSummary | None) -> Iterator[Reason]:
+    if was is None or now is None:
+        return
+    if _UNIT_RANKS.get(now.unit, 1) < _UNIT_RANKS.get(was.unit, 1):
+        words = f"product by {was.unit} -> {now.unit or 'ordinary arithmetic'}"
+        yield Reason(ReasonKind.TENSOR, words, now.line)
+    if _KIND_RANKS.get(now.kind, 0) > _KIND_RANKS.get(was.kind, 9):
+        yield Reason(ReasonKind.PRECISION, f"product in {was.kind} -> {now.kind}", now.line)
+
+
+def _instruction_reasons(before: Snapshot, after: Snapshot) -> Iterator[Reason]:
+    """Kinds of instructions that are gone; of an assembly without lines, also its narrower loads and stores."""
+    if not before.has_code or not after.has_code:
+        return
+    for kind in _ASYNC_KINDS:
+        was = sum(count for name, count in before.instructions.items() if name.startswith(kind))
+        now = sum(count for name, count in after.instructions.items() if name.startswith(kind))
+        is_replaced = kind == "cp.async" and any(name.startswith("TMA") for name in after.instructions)
+        if was and not now and not is_replaced and not any(access.is_async for access in before.accesses):
+            yield Reason(ReasonKind.ASYNC, f"{was} {kind} instructions -> none")
+    if not before.products:
+        for unit in _UNIT_RANKS.keys() - {""}:
+            if before.instructions.get(unit) and not after.instructions.get(unit):
+                yield Reason(ReasonKind.TENSOR, f"{before.instructions[unit]} {unit} instructions -> none")
+    if not before.accesses:
+        for what in ("loads", "stores"):
+            was_wide, now_wide = _mean_width(before, what), _mean_width(after, what)
+            if was_wide and now_wide and now_wide < was_wide * (1 - _TRAFFIC_MARGIN):
+                yield Reason(ReasonKind.WIDTH, f"{what} {was_wide:.3g} -> {now_wide:.3g} bytes wide on average")
+
+
+def _mean_width(snapshot: Snapshot, what: str) -> float | None:
+    """The mean width of loads or stores in bytes, by instruction; None without any."""
+    widths = [
+        (int(match[2]), count)
+        for name, count in snapshot.instructions.items()
+        if (match := _WIDTH.fullmatch(name)) and match[1] == what
+    ]
+    total = sum(count for _, count in widths)
+    return sum(width * count for width, count in widths) / total if total else None
+
+
+def _wavefronts(before: Snapshot, after: Snapshot) -> Iterator[Reason]:
+    was, now = before.wavefronts, after.wavefronts
+    if was is None or now is None or now <= was * (1 + _WAVEFRONT_MARGIN):
+        return
+    shared_ms = after.terms.get("shared memory")
+    if shared_ms is None or after.predicted_ms is None or shared_ms > _SHARED_SHARE * after.predicted_ms:
+        yield Reason(ReasonKind.WAVEFRONTS, f"{_change(was, now)} wavefronts of shared memory")
+
+
+def _predicted(before: Snapshot, after: Snapshot) -> Iterator[Reason]:
+    ratio = predicted_ratio(before, after)
+    if ratio is not None and ratio > 1 + PREDICTED_MARGIN:
+        times = f"{(before.predicted_ms or 0) * 1e3:.3g} -> {(after.predicted_ms or 0) * 1e3:.3g} us"
+        yield Reason(ReasonKind.PREDICTED, f"predicted time {times} ({ratio - 1:+.0%})")
+
+
+def _change(was: float, now: float) -> str:
+    return f"{was:,.0f} -> {now:,.0f}"
+
+
+def _times(was: float, now: float) -> str:
+    return f"{now / was:.3g}x the" if was else f"{now:,.0f}"
+
+
+_Rule = Callable[[Snapshot, Snapshot], Iterator[Reason]]
+_RULES: tuple[_Rule, ...] = (
+    *(_spills, _occupancy, _access_reasons, _product_reasons, _instruction_reasons),
+    *(_wavefronts, _predicted),
+)

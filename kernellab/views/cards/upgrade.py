@@ -1,0 +1,145 @@
+"""A gate for upgrades as a card, and as a page for a pull request: Markdown or HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+from kernellab.errors import UsageError, plural
+from kernellab.upgrade.result import Upgrade, UpgradeOutcome, UpgradeRow
+from kernellab.views.blocks import WARNING, Block, Card, Fold, Message, Section, Table, html_of, notes, table_of
+from kernellab.views.elements import html_page, style
+
+_QUIET = {UpgradeOutcome.SAME, UpgradeOutcome.CLEARED}
+_LINES_AT_MOST = 6
+_PAGES = (".md", ".html")
+_STYLE = "body { margin: 1rem auto; max-width: 90rem; font: 15px/1.55 system-ui, sans-serif; }"
+
+
+def _change(name: str, form: str = ",d") -> Callable[[UpgradeRow], str]:
+    """A column with a figure before and after; one number where they are equal."""
+
+    def write(row: UpgradeRow) -> str:
+        was, now = getattr(row.before, name, None), getattr(row.after, name)
+        words = ["" if value is None else format(value, form) for value in (was, now)]
+        return words[1] if words[0] in ("", words[1]) else f"{words[0]} -> {words[1]}"
+
+    return write
+
+
+def _measured_words(row: UpgradeRow) -> str:
+    if row.retimed is None:
+        return ""
+    ratio = "" if row.retimed.ratio is None else f" {row.retimed.ratio.median:.3f}x"
+    best = f"; now fastest: {row.retimed.best}" if row.retimed.best else ""
+    return f"{row.retimed.became}{ratio}{best}" + (f" ({row.retimed.reason})" if row.retimed.reason else "")
+
+
+_COLUMNS: dict[str, Callable[[UpgradeRow], str]] = {
+    **{name: attrgetter(name) for name in ("kernel", "launch", "config")},
+    "outcome": lambda row: str(row.outcome),
+    "predicted": lambda row: "" if row.ratio is None else f"{row.ratio:.2f}x",
+    "registers": _change("registers"),
+    "spills": _change("spill_bytes"),
+    "shared": _change("shared_bytes"),
+    "occupancy": _change("occupancy", ".0%"),
+    "parts at": lambda row: "" if row.parting is None else row.parting.stage or "nowhere",
+    "measured": _measured_words,
+    "why": attrgetter("why"),
+}
+_RIGHT = {"predicted", "registers", "spills", "shared", "occupancy"}
+
+
+def upgrade_card(upgrade: Upgrade) -> Card:
+    """The winners that fail, are suspect or cannot be compared, the stage at which they part, and the notes."""
+    shown = [row for row in upgrade.winners if row.outcome not in _QUIET]
+    timed = [row for row in upgrade.winners if row.outcome in _QUIET and row.retimed is not None]
+    blocks: list[Block] = [Message(upgrade.text), _table([*shown, *timed])]
+    blocks += [Message(words, WARNING) for words in _better_neighbours(upgrade)]
+    lines = [words for row in shown for words in _parting_lines(row)]
+    if lines:
+        blocks.append(Fold("First stage that differs, by line", [Message(line, "kl-dim") for line in lines]))
+    return Card([Section(None, [*blocks, *notes(upgrade.notes)])])
+
+
+def _table(rows: Sequence[UpgradeRow]) -> Table:
+    return table_of(_COLUMNS, rows, left=set(_COLUMNS) - _RIGHT).without_empty_columns()
+
+
+def _parting_lines(row: UpgradeRow) -> list[str]:
+    """The stage and the lines at which the two compiles of a winner part."""
+    if row.parting is None or not row.parting.stage:
+        return []
+    lines = row.parting.lines
+    more = [f"  and {plural(len(lines) - _LINES_AT_MOST, 'line')} more"] if len(lines) > _LINES_AT_MOST else []
+    head = f"{row.kernel}, {row.config}: {row.parting.stage}"
+    return [head, *(f"  {line}" for line in lines[:_LINES_AT_MOST]), *more]
+
+
+def _better_neighbours(upgrade: Upgrade) -> list[str]:
+    """A sentence for each suspect with a stored neighbour that is predicted to be faster now."""
+    sentences = []
+    for row in upgrade.suspects:
+        near = [n for n in upgrade.rows if not n.is_winner and (n.kernel, n.launch) == (row.kernel, row.launch)]
+        known = [n for n in near if n.after.predicted_ms is not None and not n.after.failure]
+        best = min(known, key=lambda n: n.after.predicted_ms or 0.0, default=None)
+        if best is not None and row.after.predicted_ms and (best.after.predicted_ms or 0.0) < row.after.predicted_ms:
+            gain = row.after.predicted_ms / (best.after.predicted_ms or 1.0)
+            sentences.append(f"{row.kernel} ({row.launch}): {best.config} is predicted to be {gain:.2f}x as fast.")
+    return sentences
+
+
+def upgrade_markdown(upgrade: Upgrade) -> str:
+    """The page of a pull request: the summary, a table of what is suspect, and one of all others in a fold."""
+    quiet = [row for row in upgrade.winners if row.outcome in _QUIET]
+    loud = [row for row in upgrade.winners if row.outcome not in _QUIET]
+    parts = [f"### {_cell(upgrade.text)}"]
+    parts += [_markdown_table(loud)] if loud else ["No stored winner is suspect."]
+    parts += [f"- {_cell(words)}" for words in (*_better_neighbours(upgrade), *upgrade.notes)]
+    lines = [words for row in loud for words in _parting_lines(row)]
+    if lines:
+        text = escape("\n".join(lines))
+        parts.append(f"<details><summary>First stage that differs, by line</summary>\n<pre>{text}</pre>\n</details>")
+    if quiet:
+        words = plural(len(quiet), "winner")
+        parts.append(f"<details><summary>{words} as before</summary>\n\n{_markdown_table(quiet)}\n\n</details>")
+    return "\n\n".join(parts) + "\n"
+
+
+def _markdown_table(rows: Sequence[UpgradeRow]) -> str:
+    columns: Mapping[str, Any] = {n: write for n, write in _COLUMNS.items() if any(write(row) for row in rows)}
+    head = f"| {' | '.join(columns)} |\n| {' | '.join('---' for _ in columns)} |"
+    body = (f"| {' | '.join(_cell(write(row)) for write in columns.values())} |" for row in rows)
+    return "\n".join([head, *body])
+
+
+def _cell(text: str) -> str:
+    """A text in a cell of a Markdown table: no markup of its own, one line."""
+    return escape(" ".join(text.split()), quote=False).replace("|", "\\|").replace("*", "\\*").replace("_", "\\_")
+
+
+def upgrade_page(upgrade: Upgrade) -> str:
+    """The page as HTML: the card, and a table of all winners."""
+    rest = html_of([_table(upgrade.winners)])
+    title = f"Upgrade to Triton {upgrade.after}"
+    body = f"{upgrade_card(upgrade).html()}\n<details><summary>All winners</summary>{rest}</details>"
+    return html_page(title, _STYLE, style("kernellab.views", "card.css") + body)
+
+
+def write_summary(upgrade: Upgrade, path: Path) -> Path:
+    """Write the page as Markdown (``.md``) or HTML (``.html``).
+
+    Raises:
+        UsageError: the path has another suffix, or cannot be written.
+    """
+    if path.suffix not in _PAGES:
+        raise UsageError(f"--summary {str(path)!r}: expected a file that ends in {' or '.join(_PAGES)}.")
+    text = upgrade_markdown(upgrade) if path.suffix == ".md" else upgrade_page(upgrade)
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as exc:
+        raise UsageError(f"--summary {str(path)!r} cannot be written: {exc.strerror or exc}.") from exc
+    return path
