@@ -28,6 +28,7 @@ from kernellab.checking.reference import select_arguments
 from kernellab.errors import KernellabError, UsageError
 from kernellab.ir.effects import UnknownEffect
 from kernellab.ir.operations import Access
+from kernellab.judge.own_operators import define_own_operators_as_functions
 from kernellab.judge.pretended_gpu import pretended_gpu
 from kernellab.judge.program import encoded_program, encoded_variant
 from kernellab.launch.arguments import members_of
@@ -102,6 +103,7 @@ class _Kernels:
 def main(request: bytes, send: Callable[[bytes], None]) -> None:
     """Import the candidate, record a program for each case of the request, and send the programs as JSON."""
     asked = json.loads(request)
+    define_own_operators_as_functions()
     with pretended_gpu(asked["target"], MODULE):
         answer = _answer(asked["file"], asked["cases"])
     send(json.dumps(answer).encode())

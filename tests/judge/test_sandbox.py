@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from kernellab.errors import JudgeFailed
+from kernellab.judge import sandbox
 from kernellab.judge.confinement import ALL_LAYERS, Layer, landlock_version, protect_this_process
 from kernellab.judge.sandbox import MOST_BYTES, Limits, SandboxResult, run_confined, run_with_layers
 from kernellab.judge.system_calls import filter_program
@@ -450,3 +452,45 @@ def test_a_start_that_takes_too_long_is_ended() -> None:
 def test_the_time_of_a_candidate_begins_when_its_process_is_ready() -> None:
     result = ran("answer('early')", timeout_s=0.1)  # to start takes longer
     assert (result.data, result.problem) == (b"early", "")
+
+
+# ---- one process starts all of them --------------------------------------------------------------------------------
+
+
+def starter() -> int:
+    """The pid of the process whose forks run programs."""
+    popen = sandbox._STARTER.popen
+    assert popen is not None
+    return popen.pid
+
+
+def test_processes_are_forks_of_one_that_is_kept() -> None:
+    ran("answer(1)")
+    first = starter()
+    assert ran("answer(2)").data == b"2"
+    assert starter() == first
+
+
+@pytest.mark.slow
+def test_a_starter_that_was_ended_from_outside_is_replaced() -> None:
+    ran("answer(1)")
+    first = starter()
+    os.kill(first, signal.SIGKILL)
+    os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)
+    assert ran("answer(2)").data == b"2"
+    assert starter() != first
+
+
+@pytest.mark.parametrize("layers", [ALL_LAYERS, NO_NAMESPACES], ids=["all", "neither namespaces nor filter"])
+def test_nothing_of_a_process_is_left_for_the_next(layers: frozenset[Layer]) -> None:
+    leave = "import os, sys, builtins; builtins.left = sys.left = os.left = 1; os.environ['LEFT'] = '1'; sys.path = []"
+    ran(f"{leave}\nopen('left', 'w').write('1')\nanswer(1)", layers=layers)
+    look = "any(hasattr(module, 'left') for module in (builtins, sys, os)), 'LEFT' in os.environ, sys.path != []"
+    result = ran(f"import os, sys, builtins\nanswer(({look}, os.listdir('.')))", layers=layers)
+    assert result.data == b"(False, False, True, [])"
+
+
+@pytest.mark.parametrize("name", ["HOME", "TMPDIR", "TRITON_CACHE_DIR"])
+def test_folders_for_files_are_the_scratch_folder(name: str) -> None:
+    result = ran(f"import os; answer(os.path.samefile(os.environ['{name}'], '.'))")
+    assert result.data == b"True"
