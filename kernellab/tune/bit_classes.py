@@ -22,7 +22,7 @@ from kernellab.launch.poison import bits_of
 from kernellab.launch.runtime import Interpret
 from kernellab.timing.config import Config
 from kernellab.timing.launches import KernelLaunch, Launches
-from kernellab.tune.config_runs import ConfigRuns, Unfinished, skipped_words
+from kernellab.tune.config_runs import ConfigRuns, UnfinishedRun, skipped_words
 from kernellab.tune.result import Row
 
 Outputs = Mapping[str, Any]
@@ -62,7 +62,7 @@ class BitCheck:
     def preferred(self, rows: Mapping[Config, Row]) -> dict[Config, Row]:
         """The rows of the largest class, with a note of its size and cost; without classes, all that did not fail."""
         counts = Counter(row.bits for row in rows.values() if row.bits is not None)
-        unfinished = {c: result for c in rows if isinstance(result := self._runs.result(c), Unfinished)}
+        unfinished = {c: result for c in rows if isinstance(result := self._runs.result(c), UnfinishedRun)}
         skipped = Counter(result.reason for result in unfinished.values())
         if not counts:
             self.note = f"No outputs could be compared bit by bit, so all configs could win{skipped_words(skipped)}."
@@ -75,7 +75,7 @@ class BitCheck:
         self.note += f"{skipped_words(skipped)}; the winner is one of them. {self._cost(rows, chosen)}"
         return chosen
 
-    def _repeated_digest(self, config: Config, launch: KernelLaunch, timeout_s: float) -> str | Unfinished:
+    def _repeated_digest(self, config: Config, launch: KernelLaunch, timeout_s: float) -> str | UnfinishedRun:
         """The digest of a config; on a GPU, where atomics of floats may come in any order, that of two launches.
 
         Raises:
@@ -83,7 +83,7 @@ class BitCheck:
         """
         digest = self._digest(launch, timeout_s)
         if self.is_on_gpu and self._digest(launch, timeout_s) != digest:
-            return Unfinished("two launches leave different bits")
+            return UnfinishedRun("two launches leave different bits")
         return digest
 
     def _digest(self, launch: KernelLaunch, timeout_s: float) -> str:
@@ -123,9 +123,9 @@ def class_name(place: int) -> str:
     return f"{string.ascii_uppercase[letter]}{turn or ''}"
 
 
-def _row_with_bits(row: Row, result: str | Unfinished | None, names: Mapping[str, str]) -> Row:
-    if isinstance(result, Unfinished) and result.status is not None:
+def _row_with_bits(row: Row, result: str | UnfinishedRun | None, names: Mapping[str, str]) -> Row:
+    if isinstance(result, UnfinishedRun) and result.status is not None:
         return replace(row, bits=None, status=result.status, reason=result.reason)
-    if isinstance(result, Unfinished):
+    if isinstance(result, UnfinishedRun):
         return replace(row, bits=None, reason="; ".join(filter(None, (row.reason, f"bits unknown: {result.reason}"))))
     return replace(row, bits=None if result is None else names[result])

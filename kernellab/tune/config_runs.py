@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Unfinished:
+class UnfinishedRun:
     """The reason why a config left nothing to compare, and its status where the config is at fault."""
 
     reason: str
@@ -37,15 +37,15 @@ class ConfigRuns(Generic[T]):
     every error is the config's; on the CPU, only an access out of bounds is.
     """
 
-    run: Callable[[Config, KernelLaunch, float], T | Unfinished]
+    run: Callable[[Config, KernelLaunch, float], T | UnfinishedRun]
     launches: Launches
     timeout_s: float
     clock: Callable[[], float]
     left_s: float = SECONDS_AT_MOST
     is_on_gpu: bool = False
-    _results: dict[Any, T | Unfinished] = field(default_factory=dict)
+    _results: dict[Any, T | UnfinishedRun] = field(default_factory=dict)
 
-    def result(self, config: Config) -> T | Unfinished | None:
+    def result(self, config: Config) -> T | UnfinishedRun | None:
         """The result of a config; None where no launch can be made of it, as its row says."""
         try:
             launch = self.launches.of(config)
@@ -58,19 +58,19 @@ class ConfigRuns(Generic[T]):
             self.left_s -= self.clock() - start_s
         return self._results[key]
 
-    def _run(self, config: Config, launch: KernelLaunch) -> T | Unfinished:
+    def _run(self, config: Config, launch: KernelLaunch) -> T | UnfinishedRun:
         if self.left_s <= 0:
-            return Unfinished("the seconds for it were spent")
+            return UnfinishedRun("the seconds for it were spent")
         if size_bytes(launch.arguments) > BYTES_AT_MOST:
-            return Unfinished(f"the arguments hold more than {BYTES_AT_MOST >> 20} MiB")
+            return UnfinishedRun(f"the arguments hold more than {BYTES_AT_MOST >> 20} MiB")
         try:
             return self.run(config, launch, min(self.timeout_s, self.left_s))
         except OutOfBounds as exc:
-            return Unfinished(reason_of(exc), Status.FAULT)
+            return UnfinishedRun(reason_of(exc), Status.FAULT)
         except KernellabError as exc:
             if self.is_on_gpu:
-                return Unfinished(reason_of(exc), status_of(exc))
-            return Unfinished("it takes too long on the CPU" if isinstance(exc, WorkerTimeout) else reason_of(exc))
+                return UnfinishedRun(reason_of(exc), status_of(exc))
+            return UnfinishedRun("it takes too long on the CPU" if isinstance(exc, WorkerTimeout) else reason_of(exc))
 
 
 def skipped_words(skipped: dict[str, int]) -> str:

@@ -14,7 +14,7 @@ from kernellab.launch.runtime import Interpret
 from kernellab.store.columns import Status
 from kernellab.timing.config import Config
 from kernellab.timing.launches import KernelLaunch, Launches
-from kernellab.tune.config_runs import ConfigRuns, Unfinished, skipped_words
+from kernellab.tune.config_runs import ConfigRuns, UnfinishedRun, skipped_words
 from kernellab.tune.result import Row
 
 
@@ -60,11 +60,11 @@ class ExactCheck:
         result = self._runs.result(config)
         if result is None:
             return None
-        if isinstance(result, Unfinished) and result.status is None:
+        if isinstance(result, UnfinishedRun) and result.status is None:
             self.skipped[result.reason] = self.skipped.get(result.reason, 0) + 1
             return None
         self.compared += 1
-        if isinstance(result, Unfinished):
+        if isinstance(result, UnfinishedRun):
             return Row(config, result.status or Status.FAULT, result.reason)
         return Row(config, Status.WRONG, result) if result else None
 

@@ -26,7 +26,7 @@ _WIDTH = re.compile(r"(loads|stores), (\d+) B wide")
 
 
 class ReasonKind(StrEnum):
-    """What became worse."""
+    """The figure that became worse."""
 
     FAILURE = "failure"
     SPILLS = "spills"
@@ -212,7 +212,7 @@ def _wavefronts(before: Snapshot, after: Snapshot) -> Iterator[Reason]:
         yield Reason(ReasonKind.WAVEFRONTS, f"{_change(was, now)} wavefronts of shared memory")
 
 
-def _predicted(before: Snapshot, after: Snapshot) -> Iterator[Reason]:
+def _slower_predictions(before: Snapshot, after: Snapshot) -> Iterator[Reason]:
     ratio = predicted_ratio(before, after)
     if ratio is not None and ratio > 1 + PREDICTED_MARGIN:
         times = f"{(before.predicted_ms or 0) * 1e3:.3g} -> {(after.predicted_ms or 0) * 1e3:.3g} us"
@@ -230,5 +230,5 @@ def _times(was: float, now: float) -> str:
 _Rule = Callable[[Snapshot, Snapshot], Iterator[Reason]]
 _RULES: tuple[_Rule, ...] = (
     *(_spills, _occupancy, _access_reasons, _product_reasons, _instruction_reasons),
-    *(_wavefronts, _predicted),
+    *(_wavefronts, _slower_predictions),
 )

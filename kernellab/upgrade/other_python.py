@@ -22,7 +22,7 @@ from kernellab.settings import child_environment
 from kernellab.source import MalformedData, parse_json
 from kernellab.store import snapshot_from_jsonable
 from kernellab.store.decoding import launch_digest
-from kernellab.upgrade.recompiling import Recompiled, recompile
+from kernellab.upgrade.recompiling import RecompiledLaunch, recompile
 from kernellab.upgrade.winners import Winner
 
 _PROGRAM = (
@@ -42,7 +42,7 @@ class OpensSessions(Protocol):
         """Return the session of a target."""
 
 
-def compile_elsewhere(python: str | Path, store: Path, winners: Sequence[Winner]) -> dict[LaunchKey, Recompiled]:
+def compile_elsewhere(python: str | Path, store: Path, winners: Sequence[Winner]) -> dict[LaunchKey, RecompiledLaunch]:
     """Compile winners of the store in a folder by another Python; return what its Triton makes of them.
 
     Raises:
@@ -71,7 +71,7 @@ def compile_elsewhere(python: str | Path, store: Path, winners: Sequence[Winner]
         return _read_answer(answer)
 
 
-def _raise_failure(python: str | Path, stderr: str) -> dict[LaunchKey, Recompiled]:
+def _raise_failure(python: str | Path, stderr: str) -> dict[LaunchKey, RecompiledLaunch]:
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     reason = lines[-1].rstrip(".") if lines else "it ended without an answer"
     if "ModuleNotFoundError" in reason or "ImportError" in reason:
@@ -79,11 +79,11 @@ def _raise_failure(python: str | Path, stderr: str) -> dict[LaunchKey, Recompile
     raise KernellabError(f"{python} failed to compile the stored launches: {reason}.", detail=stderr)
 
 
-def _read_answer(path: Path) -> dict[LaunchKey, Recompiled]:
+def _read_answer(path: Path) -> dict[LaunchKey, RecompiledLaunch]:
     try:
         entries = parse_json(path.read_text(encoding="utf-8"))
         return {
-            (entry["version_id"], entry["launch"]): Recompiled(
+            (entry["version_id"], entry["launch"]): RecompiledLaunch(
                 snapshot_from_jsonable(entry["snapshot"]), entry["stages"]
             )
             for entry in entries

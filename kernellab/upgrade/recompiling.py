@@ -19,14 +19,14 @@ OpenSession = Callable[[str | None], Session]
 
 
 @dataclass(frozen=True, slots=True)
-class Recompiled:
-    """What this process's Triton makes of a stored launch: its snapshot, and the operations of its stages by line."""
+class RecompiledLaunch:
+    """A stored launch compiled by this process's Triton: its snapshot, and the operations of its stages by line."""
 
     snapshot: Snapshot
     stages: Mapping[str, LineOperations] = field(default_factory=dict)
 
 
-def recompile(open_session: OpenSession, version: Version, launch: RecordedLaunch, **config: Any) -> Recompiled:
+def recompile(open_session: OpenSession, version: Version, launch: RecordedLaunch, **config: Any) -> RecompiledLaunch:
     """Compile a recorded launch for its own target, with the values of ``config`` in place of its own.
 
     A failure becomes a snapshot with the reason.
@@ -36,6 +36,6 @@ def recompile(open_session: OpenSession, version: Version, launch: RecordedLaunc
         call = call_of_launch(session, version, launch, "cpu", config)
         implementation = compile_call(session, call, takes_best=False)
         snapshot = snapshot_of(implementation, device_of_table(session.target))
-        return Recompiled(snapshot, stage_operations(implementation.kernel))
+        return RecompiledLaunch(snapshot, stage_operations(implementation.kernel))
     except KernellabError as error:
-        return Recompiled(failed_snapshot(error, launch.target, ""))
+        return RecompiledLaunch(failed_snapshot(error, launch.target, ""))

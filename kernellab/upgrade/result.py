@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class UpgradeOutcome(StrEnum):
-    """What a version of the compiler makes of a stored config.
+    """The outcome of a stored config under another version of the compiler.
 
     ``fails``: it does not compile or fit any more. ``suspect``: there is a reason to time it again. ``same``: there is
     none. ``slower`` and ``cleared``: it was timed again, and is slower by more than noise, or is not. ``unknown``: it

@@ -41,12 +41,12 @@ def retimed_row(session: Session, winner: Winner, row: UpgradeRow) -> UpgradeRow
     if winner.measured is None:
         return replace(row, retimed=Retimed(TimeChange.INCOMPARABLE, None, reason="no time of it was kept"))
     try:
-        return replace(row, retimed=_retimed(session, winner, winner.measured))
+        return replace(row, retimed=_time_again(session, winner, winner.measured))
     except KernellabError as error:
         return replace(row, retimed=Retimed(TimeChange.INCOMPARABLE, None, reason=error.message))
 
 
-def _retimed(session: Session, winner: Winner, measured: Mapping[str, Any]) -> Retimed:
+def _time_again(session: Session, winner: Winner, measured: Mapping[str, Any]) -> Retimed:
     since = time.time()
     kernel = session.bind(jit_function(session.kernels[winner.version.id]))
     arguments = regenerated_inputs(winner.launch, "cuda")

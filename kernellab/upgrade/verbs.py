@@ -11,7 +11,7 @@ from kernellab.registry import Session, config_words
 from kernellab.registry.calls import has_gpu
 from kernellab.store import Snapshot
 from kernellab.upgrade.other_python import LaunchKey, compile_elsewhere
-from kernellab.upgrade.recompiling import OpenSession, Recompiled, recompile
+from kernellab.upgrade.recompiling import OpenSession, RecompiledLaunch, recompile
 from kernellab.upgrade.result import Upgrade, UpgradeRow, compared_row, in_order
 from kernellab.upgrade.stages import first_parting
 from kernellab.upgrade.winners import Winner, stored_winners
@@ -34,7 +34,7 @@ def upgrade_of(
         indices.append((len(rows), winner))
         rows += _rows_of(open_session, winner, elsewhere.get((winner.version.id, winner.digest)))
     if times and has_gpu(session):
-        rows = _timed(session, rows, indices)
+        rows = _with_times(session, rows, indices)
     before = tuple(sorted({row.before.triton for row in rows if row.before is not None}))
     notes = tuple(_notes(rows))
     return Upgrade(in_order(rows), before, triton_version(), str(store.path or ""), notes)
@@ -42,7 +42,7 @@ def upgrade_of(
 
 def _compile_elsewhere(
     path: Path | None, python: str | Path | None, winners: Sequence[Winner]
-) -> dict[LaunchKey, Recompiled]:
+) -> dict[LaunchKey, RecompiledLaunch]:
     if python is None or not winners:
         return {}
     if path is None:
@@ -50,7 +50,7 @@ def _compile_elsewhere(
     return compile_elsewhere(python, path.parent, winners)
 
 
-def _rows_of(open_session: OpenSession, winner: Winner, other: Recompiled | None) -> list[UpgradeRow]:
+def _rows_of(open_session: OpenSession, winner: Winner, other: RecompiledLaunch | None) -> list[UpgradeRow]:
     """The row of a winner, and of each neighbour."""
     now = recompile(open_session, winner.version, winner.launch)
     parting = None if other is None or not other.stages or not now.stages else first_parting(other.stages, now.stages)
@@ -63,14 +63,14 @@ def _rows_of(open_session: OpenSession, winner: Winner, other: Recompiled | None
     return rows
 
 
-def _before(kept: Snapshot | None, other: Recompiled | None) -> Snapshot | None:
+def _before(kept: Snapshot | None, other: RecompiledLaunch | None) -> Snapshot | None:
     """What was kept of a compile; where that has no code, what the other Python makes of it."""
     if other is None or (kept is not None and kept.has_code):
         return kept
     return other.snapshot
 
 
-def _timed(session: Session, rows: list[UpgradeRow], winners: Sequence[tuple[int, Winner]]) -> list[UpgradeRow]:
+def _with_times(session: Session, rows: list[UpgradeRow], winners: Sequence[tuple[int, Winner]]) -> list[UpgradeRow]:
     from kernellab.upgrade.retiming import retimed_row, rows_to_time  # without a GPU, nothing of it is needed
 
     chosen, by_index = rows_to_time(rows), dict(winners)
