@@ -132,7 +132,7 @@ def times_of(facts: Facts) -> Times:
         dram=hbm_seconds(facts),
         l2=_l2_seconds(facts),
         loads=sum(map(_load_cycles, facts.accesses)) / cycles,
-        shared=_WAVEFRONT_CYCLES * sum(each.wavefronts for each in facts.shared) / cycles,
+        shared=_WAVEFRONT_CYCLES * sum(access.wavefronts for access in facts.shared) / cycles,
         tensor=_tensor_seconds(facts),
         arithmetic=_arithmetic_cycles(facts) / cycles,
         atomics=_atomic_seconds(facts),
@@ -156,7 +156,7 @@ def _l2_seconds(facts: Facts) -> float:
     """Return the time of the bytes from the L2; two thirds of the SMs reach its full rate."""
     busy = facts.busy_multiprocessors
     reached = _MERGED * facts.device.l2_gbps * min(1.0, 1.5 * busy / facts.device.multiprocessors)
-    return sum(_l2_bytes(each, busy) for each in facts.accesses) / (reached * 1e9)
+    return sum(_l2_bytes(access, busy) for access in facts.accesses) / (reached * 1e9)
 
 
 def _unevenness(facts: Facts) -> float:
@@ -212,8 +212,8 @@ def _tensor_seconds(facts: Facts) -> float:
     """
     seconds, multiprocessors = _product_seconds(facts), facts.device.multiprocessors
     spread = multiprocessors / facts.busy_multiprocessors * _unevenness(facts)
-    loops = [each for each in facts.accesses if each.operation == "load" and each.in_loop]
-    in_turn = any(dot.in_loop for dot in facts.dots) and loops and not any(each.is_async for each in loops)
+    loops = [access for access in facts.accesses if access.operation == "load" and access.in_loop]
+    in_turn = any(dot.in_loop for dot in facts.dots) and loops and not any(load.is_async for load in loops)
     exposed = _PRODUCT_WAIT * (2 if in_turn else 1) * _waves(facts) * multiprocessors / facts.programs
     together = spread / min(1.0, facts.resident * facts.warps / _SCHEDULERS)
     return seconds * (together + exposed / min(1.0, facts.warps / _SCHEDULERS))
@@ -253,11 +253,11 @@ def _lock_seconds(facts: Facts) -> float:
 
     Each takes the lock, loads, and stores before it gives the lock back.
     """
-    elements = {each.argument: (each.argument_bytes or 0.0) / each.element_bytes for each in facts.accesses}
+    elements = {access.argument: (access.argument_bytes or 0.0) / access.element_bytes for access in facts.accesses}
     holders = [
-        each.updates / max(1.0, each.addresses or elements.get(each.argument, 1.0))
-        for each in facts.atomics
-        if each.is_lock
+        atomic.updates / max(1.0, atomic.addresses or elements.get(atomic.argument, 1.0))
+        for atomic in facts.atomics
+        if atomic.is_lock
     ]
     return max(holders, default=0.0) * _WAITS_OF_A_LOCK * facts.device.latency_s
 
@@ -283,10 +283,10 @@ def latency_seconds(facts: Facts) -> float:
     A warp waits for memory where its machine code does, and in each round of a pipeline; it takes time for each line
     that it loads, and for its instructions.
     """
-    loads = [each for each in facts.accesses if each.operation == "load"]
+    loads = [access for access in facts.accesses if access.operation == "load"]
     waits = _WAIT * facts.loop_trips + (_FIRST_WAIT * facts.single_waits if loads else 0.0)
     waits += _ATOMIC_WAIT * facts.atomic_waits
-    lines = sum(_l2_bytes(each, facts.busy_multiprocessors) for each in loads if not each.is_async) / _LINE_BYTES
+    lines = sum(_l2_bytes(load, facts.busy_multiprocessors) for load in loads if not load.is_async) / _LINE_BYTES
     cycles = _STALL_CYCLES * sum(line.cycles for line in facts.lines)
     cycles += _BARRIER_CYCLES * _slow_instructions(facts, "barrier")
     waiting = _waves(facts) * (waits * facts.device.latency_s + lines * _LINE_S / _warps(facts))
