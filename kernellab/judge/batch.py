@@ -259,7 +259,7 @@ class _Batch:
             for path in files:
                 digest = _digest(path)
                 if answers := known.get(digest):
-                    yield next((each for each in answers[::-1] if each.name == path.name), answers[-1])
+                    yield next((answer for answer in answers[::-1] if answer.name == path.name), answers[-1])
                 else:
                     waiting.append((path, digest))
             running: dict[Future[Verdict], tuple[Path, str]] = {}
