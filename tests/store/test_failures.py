@@ -23,7 +23,7 @@ from kernellab.compile.types import compile_job
 from kernellab.compile.worker import BuildRequest, compile_kernel
 from kernellab.errors import StoreError
 from kernellab.source import Closure, Function
-from kernellab.store import FILE, SCHEMA, KeptExplanation, PassedTrial, Store
+from kernellab.store import FILE, SCHEMA, AccessSummary, KeptExplanation, PassedTrial, Snapshot, Store
 from kernellab.store.schema import MIGRATIONS
 from kernellab.target import parse_target
 from tests import samples
@@ -194,6 +194,36 @@ def test_a_store_of_the_seventh_schema_can_keep_compile_errors(tmp_path: Path) -
     store.remove(version.id)
     assert store.failures() == {}
     assert store.database.rows("PRAGMA user_version") == [(SCHEMA,)]
+
+
+@pytest.mark.parametrize("number", [8, 0])
+def test_a_store_of_the_eighth_schema_keeps_its_rows_and_takes_snapshots(tmp_path: Path, number: int) -> None:
+    with sqlite3.connect(tmp_path / FILE, isolation_level=None) as old:
+        for statement in (statement for migration in MIGRATIONS[:8] for statement in migration):
+            old.execute(statement)
+        old.execute(f"PRAGMA user_version={number}")
+        old.execute("INSERT INTO versions VALUES (1, 'k', 1, 'd', '{}', '', 1.5)")
+        old.execute("INSERT INTO failures VALUES (1, 'it does not compile', 1.5)")
+    old.close()
+    store = Store(tmp_path)
+    assert store.failures()[1][0] == "it does not compile"
+    access = AccessSummary(3, "load", "x_ptr", 16, False, 10.0, 40.0)
+    first, second = Snapshot("3.6.0", registers=30, accesses=(access,)), Snapshot("3.9.0", registers=32)
+    for snapshot in (first, second, first):
+        store.snapshots.add(1, "launch", snapshot)
+    assert store.snapshots.of_version(1) == {("launch", "3.6.0"): first, ("launch", "3.9.0"): second}
+    assert store.snapshots.of_version(2) == {}
+    assert store.database.rows("PRAGMA user_version") == [(SCHEMA,)]
+
+
+@pytest.mark.parametrize("text", ['{"triton": 3}', "[]", '{"triton": "3", "accesses": [{"line": 1}]}', "{"])
+def test_a_snapshot_that_is_none_is_skipped_with_a_warning(tmp_path: Path, text: str) -> None:
+    store = Store(tmp_path)
+    version = store.add(EMPTY, "digest", "k")
+    insert = "INSERT INTO snapshots VALUES (1, ?, 'launch', '3.6.0', ?, 1.5)"
+    store.database.execute(insert, version.id, text)
+    with pytest.warns(UserWarning, match="snapshots"):
+        assert store.snapshots.of_version(version.id) == {}
 
 
 def test_a_store_of_the_third_schema_without_trial_launches_gets_their_table(tmp_path: Path) -> None:

@@ -283,7 +283,7 @@ def test_a_store_of_a_later_release_is_set_aside(tmp_path: Path, number: int) ->
 
 
 @pytest.mark.parametrize(
-    "table", [table for table in (*hostile.TABLES, "trials", "explanations") if table != "versions"]
+    "table", [table for table in (*hostile.TABLES, "trials", "explanations", "snapshots") if table != "versions"]
 )
 def test_a_table_that_is_missing_is_made_again(tmp_path: Path, table: str) -> None:
     file = _file(tmp_path)
