@@ -83,6 +83,11 @@ def visible_devices() -> tuple[str, ...]:
     return tuple(os.environ.get(f"{vendor}_VISIBLE_DEVICES", "") for vendor in ("CUDA", "HIP", "ROCR"))
 
 
+def set_folder_variables(names: Iterable[str], folder: str) -> None:
+    """Have this process, and what it starts, use ``folder`` for each of these variables."""
+    os.environ.update(dict.fromkeys(names, folder))
+
+
 def take_compiler_environment(variables: Iterable[tuple[str, str]]) -> None:
     """Make this process's compiler variables those given: for a worker, which inherited them as they once were."""
     wanted = dict(variables)

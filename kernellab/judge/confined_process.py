@@ -1,9 +1,10 @@
-"""The processes of a sandbox: a supervisor, the first process of a namespace, and the confined one.
+"""The processes of a sandbox: one that starts them, a supervisor, the first process of a namespace, the confined one.
 
-The supervisor enters namespaces and ends everything below it when the judge asks for it or is gone. The first process
-imports the module, which is the judge's own, and forks; the fork has one thread, confines itself, and runs the module's
-``main``, which loads the candidate. It keeps three descriptors of the judge's, all of no harm: its input, which is
-empty by then, a file for what it prints, and the result pipe.
+The starter imports the module, which is the judge's own, and forks a supervisor for each candidate: an import of torch
+and Triton takes seconds, a fork milliseconds. Nothing of a candidate runs in it. The supervisor enters namespaces and
+ends everything below it when the judge asks for it or is gone. The first process forks; the fork has one thread,
+confines itself, and runs the module's ``main``, which loads the candidate. It keeps three descriptors of the judge's,
+all of no harm: its input, which is empty by then, a file for what it prints, and the result pipe.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ import json
 import os
 import select
 import signal
+import socket
 import struct
 import sys
 import sysconfig
+import tempfile
 import time
 import traceback
 from collections.abc import Callable
@@ -33,11 +36,16 @@ from kernellab.judge.confinement import (
     confine,
     end_with_parent,
     enter_namespaces,
+    open_to_others,
 )
-from kernellab.settings import child_environment
+from kernellab.settings import child_environment, set_folder_variables
 
 MOST_BYTES = 64 << 20
 LENGTH = struct.Struct("!Q")
+START = b"S"
+SCRATCH_VARIABLES = ("HOME", "TMPDIR", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "XDG_CACHE_HOME")
+_DESCRIPTORS = 6  # of a request: input, output, control, status, result, lifeline
+_IDLE_S = 60.0
 _TICK_MS = 20
 _PAUSE_S = 0.001
 _SYSTEM_FILES = (
@@ -70,36 +78,92 @@ def _setup_of(text: bytes) -> Setup:
 
 @dataclass(frozen=True, slots=True)
 class _Pipes:
-    """Descriptors: the judge's word to end is read from ``control``; lines of JSON go to ``status``."""
+    """Descriptors: the judge's word to end is read from ``control``; lines of JSON go to ``status``.
+
+    The supervisor alone keeps ``lifeline``, to which it writes its pid: the judge sees there when it has ended.
+    """
 
     control: int
     status: int
     result: int
+    lifeline: int
 
     def tell(self, **line: Any) -> None:
         """Write a line to the judge."""
         os.write(self.status, json.dumps(line).encode() + b"\n")
 
 
-def main(path: list[str], *descriptors: str) -> NoReturn:
-    """Be the supervisor. Standard input has a line with a `Setup`, then the request."""
-    pipes = _Pipes(*(int(descriptor) for descriptor in descriptors))
+def main(path: list[str], module: str, descriptor: str) -> NoReturn:
+    """Be the starter: import the module, then fork a supervisor for each request that comes over a socket.
+
+    It ends with the judge, or after a minute without requests.
+    """
+    close_to_others()
+    requests = socket.socket(fileno=int(descriptor))
+    sys.path[:] = path
+    failure = ""
+    try:
+        importlib.import_module(module)
+    except BaseException:  # noqa: BLE001 - becomes an error of the judge
+        failure = traceback.format_exc()
+    poll = select.poll()
+    poll.register(requests, select.POLLIN)
+    last_s, is_open = time.monotonic(), True
+    while True:
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        if poll.poll(1e3 if is_open else 0):
+            message, descriptors, _, _ = socket.recv_fds(requests, len(START), _DESCRIPTORS)
+            if not message:
+                os._exit(0)
+            if os.fork() == 0:
+                requests.close()
+                _be_supervisor(descriptors, failure)
+            for received in descriptors:
+                os.close(received)
+            last_s = time.monotonic()
+        elif not is_open:
+            os._exit(0)
+        elif time.monotonic() - last_s > _IDLE_S:
+            requests.shutdown(socket.SHUT_RD)  # from now on the judge cannot send; what it sent before is served
+            is_open = False
+
+
+def _be_supervisor(descriptors: list[int], failure: str) -> NoReturn:
+    """Be the supervisor, whose input has a line with a `Setup`, then the request; or report that an import failed."""
+    os.setsid()
+    given, output, *rest = descriptors
+    for source, target in ((given, 0), (output, 1), (output, 2)):
+        os.dup2(source, target)
+    os.close(given)
+    os.close(output)
+    pipes = _Pipes(*rest)
+    os.write(pipes.lifeline, str(os.getpid()).encode())
+    if failure:
+        print(failure, file=sys.stderr, flush=True)
+        pipes.tell(failed=failure.strip().splitlines()[-1])
+        os._exit(1)
     with open(0, "rb", closefd=False) as file:
         setup = _setup_of(file.readline())
         request = file.read()
     _empty_standard_input()
-    judge = os.getppid()
+    os.chdir(setup.scratch)
+    set_folder_variables(SCRATCH_VARIABLES, setup.scratch)
+    tempfile.tempdir = None
+    starter = os.getppid()
     adopt_orphans()
+    open_to_others()  # else its user and group cannot be mapped
     if Layer.NAMESPACES in setup.layers:
         pipes.tell(isolation=enter_namespaces())
     close_to_others()
     supervisor = os.getpid()
     first = os.fork()
     if first == 0:
-        _run_first_process(setup, request, pipes, supervisor, path)
+        _run_first_process(setup, request, pipes, supervisor)
     os.close(pipes.status)
     os.close(pipes.result)
-    _supervise(first, pipes.control, judge)
+    _supervise(first, pipes.control, starter)
     os._exit(0)
 
 
@@ -109,11 +173,11 @@ def _empty_standard_input() -> None:
     os.close(null)
 
 
-def _supervise(first: int, control: int, judge: int) -> None:
+def _supervise(first: int, control: int, starter: int) -> None:
     """Wait until the first process ends, the judge asks for the end, or is gone; then end what is left."""
     poll = select.poll()
     poll.register(control, select.POLLIN)
-    while os.getppid() == judge and not poll.poll(_TICK_MS):
+    while os.getppid() == starter and not poll.poll(_TICK_MS):
         if os.waitpid(first, os.WNOHANG)[0] == first:
             break
     else:
@@ -145,21 +209,15 @@ def _descendants(root: int) -> set[int]:
     return below
 
 
-def _run_first_process(setup: Setup, request: bytes, pipes: _Pipes, supervisor: int, path: list[str]) -> NoReturn:
+def _run_first_process(setup: Setup, request: bytes, pipes: _Pipes, supervisor: int) -> NoReturn:
     """Import the module, fork the confined process, and wait for it; all others end with this process."""
     end_with_parent(supervisor)
     os.close(pipes.control)
-    try:
-        sys.path[:] = path
-        run = importlib.import_module(setup.module).main
-    except BaseException as exc:  # noqa: BLE001 - becomes an error of the judge
-        traceback.print_exc()
-        pipes.tell(failed=f"{type(exc).__name__}: {exc}")
-        os._exit(1)
+    os.close(pipes.lifeline)
     this = os.getpid()
     confined = os.fork()
     if confined == 0:
-        _run_confined_process(run, setup, request, pipes, this)
+        _run_confined_process(sys.modules[setup.module].main, setup, request, pipes, this)
     os.close(pipes.result)
     while True:
         pid, status = os.wait()

@@ -101,8 +101,13 @@ def protect_this_process() -> Iterator[None]:
 
 
 def close_to_others() -> None:
-    """Close this process's memory to others of its user, for good."""
+    """Close this process's memory to others of its user, and to its children."""
     _prctl(_PR_SET_DUMPABLE, 0)
+
+
+def open_to_others() -> None:
+    """Take back `close_to_others`, whose effect a fork inherits."""
+    _prctl(_PR_SET_DUMPABLE, 1)
 
 
 # ---- namespaces ----------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+import torch._dynamo  # here, since torch imports it at the first call under a mode, in each candidate's process
 from torch.overrides import TorchFunctionMode
 
 from kernellab._triton.drivers import OfflineDriver

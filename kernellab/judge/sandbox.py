@@ -17,8 +17,7 @@ import os
 import select
 import shutil
 import signal
-import subprocess
-import sys
+import socket
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -30,8 +29,8 @@ from typing import IO, Any
 from kernellab.errors import JudgeFailed, KernellabError
 from kernellab.judge.confined_process import LENGTH, MOST_BYTES, Setup
 from kernellab.judge.confinement import ALL_LAYERS, Bounds, Layer
-from kernellab.settings import child_environment
-from kernellab.workers.forks_and_interrupts import Stop, close_in_child, lock, run_uninterrupted
+from kernellab.judge.starter import Starter
+from kernellab.workers.forks_and_interrupts import Stop, close_in_child, lock, run_uninterrupted, socketpair
 from kernellab.workers.scratch import has_room, temporary_folder
 
 _FILE_BYTES = 32 << 20
@@ -42,20 +41,9 @@ _READ_BYTES = 1 << 20
 _TICK_MS = 50
 _END_S = 1.0
 _SCANS_SHARE = 10  # a scan of the folder waits ten times as long as the last one took
+_STARTER = Starter()
 _STARTING = lock(crossing=True)  # a fork amid the start would keep pipes open
 _OUT_OF_MEMORY = ("MemoryError", "std::bad_alloc", "can't allocate memory")
-_START = """\
-import sys
-own = [p for p in sys.path if p.startswith((sys.base_prefix, sys.base_exec_prefix)) and "-packages" not in p]
-path = own + {path!r}
-sys.path[:] = own
-from importlib.util import module_from_spec, spec_from_file_location
-spec = spec_from_file_location("kernellab", {package!r})
-sys.modules["kernellab"] = package = module_from_spec(spec)
-spec.loader.exec_module(package)
-from kernellab.judge.confined_process import main
-main(path, *sys.argv[1:])
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +123,7 @@ def _run(
 class _Process:
     """A supervisor with its pipes, and what came through them."""
 
-    popen: subprocess.Popen[bytes]
+    lifeline: socket.socket
     control: IO[bytes]
     status_pipe: IO[bytes]
     result_pipe: IO[bytes]
@@ -183,17 +171,25 @@ class _Process:
         with contextlib.suppress(OSError):
             os.write(self.control.fileno(), b"E")
         try:
-            self.popen.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.popen.pid, signal.SIGKILL)
-            self.popen.kill()
-            self.popen.wait(_END_S)
+            self._await_end()
         finally:
             with contextlib.suppress(ValueError, OSError):
                 self.read_status()
-            for pipe in (self.control, self.status_pipe, self.result_pipe):
+            for pipe in (self.control, self.status_pipe, self.result_pipe, self.lifeline):
                 pipe.close()
+
+    def _await_end(self) -> None:
+        """Wait until the supervisor has ended, and kill it with its group where that takes too long."""
+        pid = b""
+        self.lifeline.settimeout(_END_S)
+        for last in (False, True):
+            with contextlib.suppress(TimeoutError):
+                while part := self.lifeline.recv(_READ_BYTES):
+                    pid += part
+                return
+            if pid and not last:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(int(pid), signal.SIGKILL)
 
     def require_start(self, limits: Limits, printed: str) -> None:
         """Check that the process came as far as ``main``.
@@ -202,6 +198,8 @@ class _Process:
             JudgeFailed: it did not.
         """
         if not self.is_ready:
+            with _STARTING:
+                _STARTER.end()  # the next one gets a new one
             reason = self.failure or f"it was not ready after {limits.start_s:g} s, or was ended from outside"
             raise JudgeFailed(f"The process for the candidate did not start: {reason}.", detail=printed)
 
@@ -242,11 +240,12 @@ def _start(setup: Setup, request: bytes, output: IO[bytes]) -> _Process:
     Raises:
         JudgeFailed: the system starts no process.
     """
-    package = str(Path(__file__).parents[1] / "__init__.py")
     with tempfile.TemporaryFile() as given, _STARTING, contextlib.ExitStack() as inherited:
         given.write(setup.as_json().encode() + b"\n" + request)
         given.seek(0)
         (their_control, control), (status, their_status), (result, their_result) = os.pipe(), os.pipe(), os.pipe()
+        lifeline, their_lifeline = socketpair()
+        inherited.enter_context(their_lifeline)
         theirs = their_control, their_status, their_result
         for descriptor in theirs:
             inherited.callback(os.close, descriptor)
@@ -254,51 +253,16 @@ def _start(setup: Setup, request: bytes, output: IO[bytes]) -> _Process:
         for descriptor in (status, result):
             os.set_blocking(descriptor, False)
             ours.append(close_in_child(os.fdopen(descriptor, "rb", buffering=0)))
-        code = _START.format(path=_search_path(), package=package)
         try:
-            popen = subprocess.Popen(
-                [sys.executable, "-P", "-c", code, *(str(descriptor) for descriptor in theirs)],
-                stdin=given,
-                stdout=output,
-                stderr=output,
-                pass_fds=theirs,
-                cwd=setup.scratch,
-                env=_child_variables(setup.scratch),
-                start_new_session=True,
+            _STARTER.request(
+                setup.module, setup.scratch, [given.fileno(), output.fileno(), *theirs, their_lifeline.fileno()]
             )
         except OSError as exc:
+            lifeline.close()
             for pipe in ours:
                 pipe.close()
             raise JudgeFailed(f"The process for the candidate did not start: {exc}.") from exc
-    return _Process(popen, control=ours[0], status_pipe=ours[1], result_pipe=ours[2])
-
-
-def _child_variables(scratch: str) -> dict[str, str]:
-    """The variables of the process: none of the user's, but where libraries lie; no GPU is visible."""
-    own = child_environment()
-    libraries = {name: own[name] for name in ("LD_LIBRARY_PATH", "PYTHONHOME") if name in own}
-    folders = ("HOME", "TMPDIR", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "XDG_CACHE_HOME")
-    return {
-        **libraries,
-        **dict.fromkeys(folders, scratch),
-        **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
-        **dict.fromkeys(("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"), ""),
-        **dict.fromkeys(("USER", "LOGNAME"), "candidate"),
-        "PATH": os.defpath,
-        "LANG": "C.UTF-8",
-    }
-
-
-def _search_path() -> list[str]:
-    """The judge's ``sys.path``; the current folder and that of its program come last, so that they hide nothing."""
-    here = ""
-    with contextlib.suppress(OSError):  # the current folder may be deleted
-        here = os.getcwd()
-    program = getattr(sys.modules.get("__main__"), "__file__", None)
-    local = {here, os.path.dirname(os.path.abspath(program)) if program and here else here}
-    path = [os.path.normpath(os.path.join(here, entry)) for entry in sys.path if isinstance(entry, str)]
-    existing = [entry for entry in dict.fromkeys(path) if os.path.isabs(entry) and os.path.exists(entry)]
-    return sorted(existing, key=lambda entry: entry in local and "-packages" not in entry)
+    return _Process(lifeline, control=ours[0], status_pipe=ours[1], result_pipe=ours[2])
 
 
 def _available(pipe: IO[bytes]) -> bytes | None:
