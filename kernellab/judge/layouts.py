@@ -118,7 +118,9 @@ def fill_gaps(inputs: Mapping[str, Any], byte: int) -> list[Gaps]:
 
 def _gap_mask(tensor: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
     """Return the mask of the bytes of a tensor's memory that are in none of its elements."""
-    size = tensor.itemsize
-    is_gap = torch.ones(memory.numel() // size, dtype=torch.bool, device=tensor.device)
-    is_gap.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).fill_(False)
-    return is_gap.repeat_interleave(size)
+    places = torch.full((1,), tensor.storage_offset(), device=tensor.device)
+    for size, step in zip(tensor.shape, tensor.stride(), strict=True):
+        places = (places[:, None] + torch.arange(size, device=tensor.device) * step).flatten()
+    is_gap = torch.ones(memory.numel() // tensor.itemsize, dtype=torch.bool, device=tensor.device)
+    is_gap[places] = False  # elements may share memory, so this is not a fill of a view
+    return is_gap.repeat_interleave(tensor.itemsize)

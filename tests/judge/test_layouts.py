@@ -112,6 +112,21 @@ def test_gaps_are_filled_and_a_write_between_elements_is_noticed(dtype):
     assert gaps.is_written
 
 
+@pytest.mark.parametrize(
+    ("tensor", "count"),
+    [
+        (torch.arange(9.0)[::4].expand(2, 3), 6),
+        (torch.arange(9.0).as_strided((2, 3), (1, 2), 3), 3),
+        (torch.arange(9.0).as_strided((2, 3), (1, 1), 3), 3),
+        (torch.arange(9.0).view(3, 3)[:, 1:1], 1),
+    ],
+)
+def test_elements_that_share_memory_have_gaps_too(tensor, count):
+    (gaps,) = fill_gaps({"x": copy_of(tensor)}, 0xFF)
+    assert int(gaps.is_gap.sum()) == 4 * count
+    assert not gaps.is_written
+
+
 def test_memory_in_front_of_an_offset_tensor_is_a_gap():
     given = {"x": copy_of(with_layout(torch.ones(4), "offset"))}
     (gaps,) = fill_gaps(given, 0xFF)
