@@ -102,7 +102,6 @@ def _answer_questions() -> None:
         "get_device_name": properties.name,
         "get_arch_list": ["sm_90"],
         "is_available": True,
-        "is_initialized": True,
         "is_bf16_supported": True,
         "is_current_stream_capturing": False,
         "device_count": 1,

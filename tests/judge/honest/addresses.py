@@ -153,7 +153,27 @@ def solve(x, y):
 """
 )
 
+ADD_OF_ADDRESSES_ALONE = (
+    HEAD
+    + """
+@triton.jit
+def add(x, y, out, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n
+    p = tl.pointer_type(tl.float32)
+    tl.store(out.to(p) + offs, tl.load(x.to(p) + offs, mask=mask) + tl.load(y.to(p) + offs, mask=mask), mask=mask)
+
+
+def solve(x, y):
+    out = torch.empty_like(x)
+    if x.numel():
+        add[(triton.cdiv(x.numel(), 256),)](x.data_ptr(), y.data_ptr(), out.data_ptr(), x.numel(), BLOCK=256)
+    return out
+"""
+)
+
 CANDIDATES = (
+    ("add_of_addresses_alone", "spec_add.py", ADD_OF_ADDRESSES_ALONE),
     ("grouped_matmul_by_addresses", "spec_grouped_tensors.py", GROUPED_MATMUL_BY_ADDRESSES),
     ("add_by_addresses", "spec_add.py", ADD_BY_ADDRESSES),
 )
