@@ -62,26 +62,35 @@ class _UnknownEffects:
 
 @dataclass(slots=True)
 class _Launch:
-    """A launch as the recorder of operations takes it."""
+    """A launch as the recorder of operations takes it; ``through`` names the arguments that may hold addresses."""
 
     kernel: Any
     arguments: Mapping[str, Any]
     options: Mapping[str, Any]
     grid: tuple[int, int, int]
     others: tuple[LaunchCall, ...]
+    through: frozenset[str]
     compiled: Any = field(init=False)
     before: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        through = frozenset(name for name, value in members_of(self.arguments.items()) if _may_hold_addresses(value))
-        self.compiled = SimpleNamespace(kernel=self.kernel.__name__, effects=_UnknownEffects(through))
+        self.compiled = SimpleNamespace(kernel=self.kernel.__name__, effects=_UnknownEffects(self.through))
 
 
-def _may_hold_addresses(value: Any) -> bool:
-    """Whether an argument is a table of 64-bit words, or an integer beyond 32 bits."""
-    if isinstance(value, torch.Tensor):
-        return value.dtype in {torch.int64, torch.uint64}
-    return isinstance(value, int) and value >= _LEAST_ADDRESS
+def _possible_addresses(recorder: OperationRecorder, arguments: Mapping[str, Any]) -> frozenset[str]:
+    """Return the arguments that may hold addresses: integers beyond 32 bits, and tables that the host filled.
+
+    Other tensors hold made-up contents here, or what their memory held before.
+    """
+    recording = recorder.recording
+    tables = {recording.values[index].storage for index in recording.constants}
+
+    def is_possible(value: Any) -> bool:
+        if isinstance(value, torch.Tensor):
+            return value.dtype in {torch.int64, torch.uint64} and recorder.memory.storage_of(value) in tables
+        return isinstance(value, int) and value >= _LEAST_ADDRESS
+
+    return frozenset(name for name, value in members_of(arguments.items()) if is_possible(value))
 
 
 class _Kernels:
@@ -170,7 +179,8 @@ def record_program(solve: Callable[..., Any], inputs: Mapping[str, Any], outputs
     def record(call: LaunchCall) -> None:
         arguments = {name: getattr(value, "value", value) for name, value in call.arguments.items()}
         grid = evaluated_grid(call.kernel, call.grid, {**arguments, **call.options})
-        launched: Any = _Launch(call.kernel, arguments, call.options, grid, call.others)
+        through = _possible_addresses(recorder, arguments)
+        launched: Any = _Launch(call.kernel, arguments, call.options, grid, call.others, through)
         with observers.own_launches():  # tables of addresses are read on the way
             recorder.record_launch(launched)
 

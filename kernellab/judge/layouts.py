@@ -118,7 +118,7 @@ def fill_gaps(inputs: Mapping[str, Any], byte: int) -> list[Gaps]:
 
 def _gap_mask(tensor: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
     """Return the mask of the bytes of a tensor's memory that are in none of its elements."""
-    places = torch.full((1,), tensor.storage_offset(), device=tensor.device)
+    places = torch.full((1,), int(tensor.storage_offset()), device=tensor.device)
     for size, step in zip(tensor.shape, tensor.stride(), strict=True):
         places = (places[:, None] + torch.arange(size, device=tensor.device) * step).flatten()
     is_gap = torch.ones(memory.numel() // tensor.itemsize, dtype=torch.bool, device=tensor.device)

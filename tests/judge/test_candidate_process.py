@@ -96,3 +96,15 @@ def test_addresses_are_recorded_as_tensors_with_offsets_and_differ_in_no_run(tmp
     assert entries == [[0, x, 4], [2, out, 0]]
     assert arguments["out"] == {"addresses": [None, [[0, out, 0]]]}
     assert [table] == [index for index, _ in first["constants"]]
+
+
+def test_what_memory_held_before_is_not_taken_for_addresses(tmp_path):
+    launch = (
+        "import ctypes\n"
+        "    words = torch.empty(48, dtype=torch.int64, device=x.device)\n"
+        "    ctypes.c_int64.from_address(words.data_ptr()).value = x.data_ptr()\n"
+        "    twice[(1,)](words, out, n, 1, BLOCK=32)"
+    )
+    first, second = recorded(tmp_path, launch)
+    assert first == second
+    assert set(dict(launches(first)[0]["kwargs"])["x"]) == {"ref"}

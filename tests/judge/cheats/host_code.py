@@ -151,11 +151,6 @@ _FROM_DATA = (
         WRONG_OR_REFUSED,
     ),
     _data(
-        "another_stream",
-        "with torch.cuda.stream(torch.cuda.Stream()):\n    return x / (1 + x.abs().amax(1, keepdim=True))",
-        f"{_DATA} import_fails",
-    ),
-    _data(
         "replaced_memory",
         "out = torch.empty_like(x)\nout.data = x\nreturn out",
         f"{_DATA} values aliased_output",
