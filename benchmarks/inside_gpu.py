@@ -256,9 +256,7 @@ def main() -> None:
                 text, agrees = f"{launch.name:<26} fails: {exc}", False
             good += agrees
             print(text, flush=True)
-    print(
-        f"{good} of {total} kernels: values of the GPU equal to the CPU's within {_ALLOWED} roundings, integers bitwise"
-    )
+    print(f"{good} of {total} kernels agree: integers bitwise, floats within {_ALLOWED} roundings of the CPU's")
     sys.exit(good != total)
 
 

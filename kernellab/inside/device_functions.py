@@ -9,7 +9,7 @@ assembly is not pure and names memory as changed, so that compilers keep it wher
 
 # The names of Triton's language are filled in where the text is compiled, and its types are those of traced values.
 # mypy: ignore-errors
-# ruff: noqa: F821
+# ruff: noqa: F821, RET503
 
 from __future__ import annotations
 
@@ -213,6 +213,55 @@ def kl_load(
     return value
 
 
+def kl_load_block(
+    region,
+    site: tl.constexpr,
+    pointer,
+    mask=None,
+    other=None,
+    boundary_check: tl.constexpr = (),
+    padding_option: tl.constexpr = None,
+    cache_modifier: tl.constexpr = None,
+    eviction_policy: tl.constexpr = None,
+    volatile: tl.constexpr = False,
+):
+    """A load through a block pointer, with its value as entry. Triton before 3.8 has these."""
+    value = tl.load(
+        pointer,
+        mask,
+        other,
+        boundary_check=boundary_check,
+        padding_option=padding_option,
+        cache_modifier=cache_modifier,
+        eviction_policy=eviction_policy,
+        volatile=volatile,
+    )
+    kl_keep_one(region, value, site, 0)
+    return value
+
+
+def kl_store_block(
+    region,
+    site: tl.constexpr,
+    pointer,
+    value,
+    mask=None,
+    boundary_check: tl.constexpr = (),
+    cache_modifier: tl.constexpr = None,
+    eviction_policy: tl.constexpr = None,
+):
+    """A store through a block pointer, with its value as entry."""
+    kl_keep_one(region, kl_operand(pointer, value), site, 0)
+    tl.store(
+        pointer,
+        value,
+        mask,
+        boundary_check=boundary_check,
+        cache_modifier=cache_modifier,
+        eviction_policy=eviction_policy,
+    )
+
+
 def kl_store(
     region,
     site: tl.constexpr,
@@ -278,4 +327,4 @@ def kl_descriptor_atomic_add(region, site: tl.constexpr, descriptor, offsets, va
     if isinstance(descriptor, tl.tensor):
         return kl_atomic_add(region, site, descriptor, offsets, value)
     kl_keep_one(region, tl.cast(value, descriptor.dtype), site, 0)
-    return descriptor.atomic_add(offsets, value)
+    descriptor.atomic_add(offsets, value)

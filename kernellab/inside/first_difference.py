@@ -10,8 +10,8 @@ Where all that both store agrees, there is no difference, whatever their lines h
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from kernellab.display import Drawable
@@ -134,7 +134,8 @@ def difference_of_devices(name: str, gpu: Values, own: Values, wide: Values) -> 
     have to be equal.
     """
     errors = _errors(own, wide)
-    pairs = value_pairs(own, gpu)
+    functions = {(value.function, value.calls) for value in gpu.values}
+    pairs = [_with_mask(pair) for pair in value_pairs(own, gpu) if not _is_left_out(pair.left, functions)]
     names = (f"{name} on the CPU", f"{name} on the GPU")
     for pair in pairs:
         left = pair.left
@@ -145,6 +146,19 @@ def difference_of_devices(name: str, gpu: Values, own: Values, wide: Values) -> 
         if difference is not None:
             return _result(names, (own, gpu), pair, difference, len(pairs), own.programs)
     return FirstDifference(names, compared=len(pairs), programs=own.programs)
+
+
+def _is_left_out(value: RecordedValue | None, functions: Collection[tuple[str, tuple[int, ...]]]) -> bool:
+    """Whether a value is of a helper that a GPU records nothing of, such as one passed to ``tl.reduce``."""
+    return value is not None and bool(value.calls) and (value.function, value.calls) not in functions
+
+
+def _with_mask(pair: ValuePair) -> ValuePair:
+    """A pair with the mask of the CPU on both sides, where the GPU records neither addresses nor mask of an access."""
+    left, right = pair.left, pair.right
+    if left is None or right is None or left.elements is None or right.elements is not None:
+        return pair
+    return ValuePair(left, replace(right, mask=left.mask))
 
 
 def first_rounding_of(name: str, own: Values, wide: Values) -> FirstDifference:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kernellab.compile.types import Compiled
 from kernellab.errors import CannotRun, plural
 from kernellab.inside.layout_changes import changed_operations
-from kernellab.inside.recorded_launch import closure_texts, programs_in, values_of_call
+from kernellab.inside.recorded_launch import closure_texts, programs_in, values_of_call, zeroed_arguments
 from kernellab.inside.rewriting import BUFFER, LoggingKernel, logging_kernel
 from kernellab.inside.rewritten import LaunchOnCopies, closure_to_rewrite, rewritten_implementation, run_on_copies
 from kernellab.inside.value_log import LogReader, initial_log, needed_words, region_of
@@ -45,13 +45,20 @@ def values_where_launched(
     plain = compile_call(session, call)
     chosen = programs_in(plain.kernel_launch.grid, programs)
     request = RecordRequest(chosen, None if lines is None else frozenset(lines))
-    return record_on_device(session, plain, request, timeout_s)
+    return record_on_device(session, plain, request, timeout_s, zeroed=zeroed_arguments(call))
 
 
 def record_on_device(
-    session: Session, plain: Implementation, request: RecordRequest, timeout_s: float, words: int = _FIRST_WORDS
+    session: Session,
+    plain: Implementation,
+    request: RecordRequest,
+    timeout_s: float,
+    words: int = _FIRST_WORDS,
+    zeroed: Collection[str] = (),
 ) -> Values:
     """Record values of a compiled launch by a copy of its kernel, on copies of its arguments.
+
+    The arguments of ``zeroed`` begin as zeros.
 
     A region that turns out too short is made longer, up to the bytes that the request allows in total; the launch is
     then repeated.
@@ -64,15 +71,15 @@ def record_on_device(
     if launch.function.is_gluon():
         raise CannotRun(f"{plain.kernel.kernel} is a kernel in Gluon, whose values cannot be recorded.")
     most = max(_FIRST_WORDS, request.total_bytes // 8 // len(request.programs))
-    logged = _run_logging(session, plain, request, timeout_s, words)
+    logged = _run_logging(session, plain, request, timeout_s, words, zeroed)
     if logged.needed_words > logged.kernel.region_words and logged.kernel.region_words < most:
-        logged = _run_logging(session, plain, request, timeout_s, min(logged.needed_words, most))
+        words = min(logged.needed_words, most)
+        logged = _run_logging(session, plain, request, timeout_s, words, zeroed)
     kernel, reader = logged.kernel, _read(logged, plain, request)
-    notes = [*logged.copied.run.notes, *_notes(session, plain, logged, timeout_s)]
+    notes = [*logged.copied.run.notes, *_notes(session, plain, logged, timeout_s, zeroed)]
     if logged.needed_words > kernel.region_words:
         notes.append(f"values beyond the first {kernel.region_words * 8 >> 10:,} KiB of a program were left out")
-    if kernel.passed:
-        notes.append(f"{', '.join(kernel.passed)}: passed as values, their lines are not recorded on a GPU")
+    notes += _gaps(kernel)
     if reader.sampled:
         notes.append(f"{plural(reader.sampled, 'tile')} are sampled; figures count all elements")
     text, *helpers = closure_texts(launch.job.closure)
@@ -105,7 +112,12 @@ class LoggedLaunch:
 
 
 def _run_logging(
-    session: Session, plain: Implementation, request: RecordRequest, timeout_s: float, words: int
+    session: Session,
+    plain: Implementation,
+    request: RecordRequest,
+    timeout_s: float,
+    words: int,
+    zeroed: Collection[str],
 ) -> LoggedLaunch:
     """Run the copy of a kernel with regions of some words."""
     import torch  # a launch needs it anyway
@@ -116,7 +128,7 @@ def _run_logging(
     kernel = logging_kernel(closure_to_rewrite(launch.function), request.lines, len(numbers), words)
     buffer = torch.from_numpy(initial_log(kernel, numbers)).to(session.runtime.device)
     copy = rewritten_implementation(session, plain, kernel.closure, {BUFFER: buffer})
-    copied = run_on_copies(session, copy, timeout_s)
+    copied = run_on_copies(session, copy, timeout_s, zeroed)
     left = copied.arguments[BUFFER].cpu().numpy()
     return LoggedLaunch(kernel, copy.kernel, copied, left, needed_words(left, kernel, len(numbers)))
 
@@ -131,14 +143,27 @@ def _read(logged: LoggedLaunch, plain: Implementation, request: RecordRequest) -
     return reader
 
 
+def _gaps(kernel: LoggingKernel) -> list[str]:
+    """Notes on what the copy of a kernel does not write."""
+    notes = []
+    if kernel.passed:
+        notes.append(f"{', '.join(kernel.passed)}: passed as values, their lines are not recorded on a GPU")
+    if kernel.blocks:
+        lines = ", ".join(map(str, kernel.blocks))
+        notes.append(f"accesses through block pointers are recorded without addresses and masks: line {lines}")
+    return notes
+
+
 _COPY = "the copy of the kernel that stored these values"
 
 
-def _notes(session: Session, plain: Implementation, logged: LoggedLaunch, timeout_s: float) -> list[str]:
+def _notes(
+    session: Session, plain: Implementation, logged: LoggedLaunch, timeout_s: float, zeroed: Collection[str]
+) -> list[str]:
     """Notes on changes by the rewriting: in outputs, bit by bit against the plain kernel, and in layouts."""
     changed = changed_operations(plain.kernel.stages.get("ttgir", ""), logged.compiled.stages.get("ttgir", ""))
     notes = [f"{_COPY} has other layouts or another precision in {', '.join(changed)}"] if changed else []
-    differing = _differing(run_on_copies(session, plain, timeout_s).arguments, logged.copied.arguments)
+    differing = _differing(run_on_copies(session, plain, timeout_s, zeroed).arguments, logged.copied.arguments)
     if not differing:
         return [*notes, f"{_COPY} left the same outputs as the plain kernel, bit by bit"]
     elements = ", ".join(f"{count:,} elements of {name}" for name, count in differing.items())

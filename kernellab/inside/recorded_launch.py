@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,12 +13,13 @@ from kernellab.errors import KernellabError, UsageError, value_message
 from kernellab.inside.values import Values
 from kernellab.launch.arguments import values_of
 from kernellab.launch.calls import UserCall, require_launchable
+from kernellab.launch.memory import copy_arguments
 from kernellab.launch.recorded_values import NonFiniteEvent, Program, RecordedValue, RecordRequest
 from kernellab.launch.run import run_on_cpu
 from kernellab.registry import Session
 from kernellab.source import Closure
 from kernellab.timing.config import NO_CONFIG
-from kernellab.timing.launches import KernelLaunch, Launches
+from kernellab.timing.launches import KernelLaunch, Launches, call_hooks, with_zeros
 
 
 def values_of_call(
@@ -39,14 +41,27 @@ def values_of_call(
 def launch_of_call(session: Session, call: UserCall) -> KernelLaunch:
     """The launch of a call; of an autotuned kernel with its first config.
 
+    Its arguments are what the kernel begins with: copies, where its pre-hook or ``reset_to_zero`` change them.
+
     Raises:
         UsageError, LaunchError: the call does not fit the kernel.
+        RunError: the pre-hook of the config raises.
     """
     launches = Launches(call.kernel, call.grid, call.args, call.meta, session.target)
     configs = autotune_settings(call.kernel).configs
-    launch = launches.of(launches.effective(configs[0]) if configs else NO_CONFIG)
+    launch = launches.of(launches.effective(configs[0]), configs[0]) if configs else launches.of(NO_CONFIG)
     require_launchable(launch.grid, launches.name, session.target)
-    return launch
+    arguments = with_zeros(launch.arguments, zeroed_arguments(call))
+    if launch.before:
+        arguments = copy_arguments(arguments)
+        call_hooks(launch, arguments)
+    return replace(launch, arguments=arguments)
+
+
+def zeroed_arguments(call: UserCall) -> tuple[str, ...]:
+    """The arguments that Triton sets to zero before the first launch of a call: after it timed several configs."""
+    settings = autotune_settings(call.kernel)
+    return settings.reset_to_zero if len(settings.configs) > 1 else ()
 
 
 def record_launch(session: Session, launch: KernelLaunch, request: RecordRequest, timeout_s: float) -> Values:

@@ -13,9 +13,10 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from kernellab.inside.assignments import assigned_call, assigned_values, members
 from kernellab.inside.device_texts import ATOMICS, with_device_functions
 from kernellab.source import Binding, Closure, Function, FunctionRef, Helper, Import, Members
-from kernellab.source.edits import FunctionEdits, edits_of
+from kernellab.source.edits import FunctionEdits, edits_of, statements_of
 from kernellab.source.sites import Site, statements_with_sites
 
 BUFFER = "kl_buffer"
@@ -23,7 +24,9 @@ ENTRY_WORDS, REGION_HEAD = 8, 3
 _REGION = "kl_log"
 _RESULT = "kl_result"
 _ACCESSES = frozenset({"load", "store", "atomic_cas", *(f"atomic_{name}" for name in ATOMICS)})
-_OF_BLOCK_POINTERS = frozenset({"boundary_check", "padding_option", None})  # None is ``**options``
+_LANGUAGE = frozenset({"triton.language", "triton.language.core"})
+_UNCHANGED = frozenset({"to", "cast", "broadcast_to", "multiple_of", "max_contiguous", "max_constancy"})
+_OF_BLOCK_POINTERS = frozenset({"boundary_check", "padding_option"})
 
 
 class LogEvent(StrEnum):
@@ -52,14 +55,15 @@ _OF_DESCRIPTORS = {
     "scatter": LogEvent.STORE,
     **{f"atomic_{name}": LogEvent.ATOMIC for name in ATOMICS if name != "xchg"},
 }
+_FUNCTIONS_OF_DESCRIPTORS = {"load_tensor_descriptor": "load", "store_tensor_descriptor": "store"}
 
 
 @dataclass(frozen=True, slots=True)
 class LogSite:
     """A place of the text that writes entries. ``statement`` numbers the statement around it, within all functions.
 
-    ``argument`` is the descriptor among the kernel's parameters that an access goes through. With ``is_cast``, the
-    statement assigns a load that it only casts.
+    ``argument`` is the parameter of the kernel that an access through a descriptor reaches. ``loads`` are the numbers
+    of the loads whose value an assignment may keep as it is, as where it casts one to the type that it has.
     """
 
     event: LogEvent
@@ -70,14 +74,16 @@ class LogSite:
     reads: tuple[str, ...] = ()
     statement: int = 0
     argument: str | None = None
-    is_cast: bool = False
+    loads: tuple[int, ...] = ()
+    number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class LoggingKernel:
     """A kernel that writes its values; ``sites`` are numbered from 1. ``slots`` programs have regions of some words.
 
-    ``passed`` are the helpers that are passed as values, as to ``tl.reduce``, whose lines write nothing.
+    ``passed`` are the helpers that are passed as values, as to ``tl.reduce``, whose lines write nothing. ``blocks`` are
+    the lines with accesses through block pointers, which write no addresses and masks.
     """
 
     closure: Closure
@@ -85,6 +91,7 @@ class LoggingKernel:
     slots: int
     region_words: int
     passed: tuple[str, ...] = ()
+    blocks: tuple[int, ...] = ()
 
     @property
     def buffer_words(self) -> int:
@@ -106,7 +113,8 @@ def logging_kernel(closure: Closure, lines: Collection[int] | None, programs: in
         index = list(rewriter.twins)[len(twins)]
         twins.append(rewriter.twin(index))
     rewritten = with_device_functions(closure, {0: text}, twins)
-    return LoggingKernel(rewritten, tuple(rewriter.sites), slots, region_words, tuple(sorted(rewriter.passed)))
+    gaps = tuple(sorted(rewriter.passed)), tuple(sorted(rewriter.blocks))
+    return LoggingKernel(rewritten, tuple(rewriter.sites), slots, region_words, *gaps)
 
 
 @dataclass(slots=True)
@@ -117,6 +125,7 @@ class _Rewriter:
     twins: dict[int, str] = field(default_factory=dict)
     statements: int = 0
     passed: set[str] = field(default_factory=set)
+    blocks: set[int] = field(default_factory=set)
 
     def kernel_text(self, begin: str) -> str:
         kernel = self.closure.functions[0]
@@ -146,7 +155,7 @@ class _Rewriter:
 
     def add(self, site: LogSite) -> int:
         """The number of a new site."""
-        self.sites.append(site)
+        self.sites.append(replace(site, number=len(self.sites) + 1))
         return len(self.sites)
 
     def is_asked(self, line: int) -> bool:
@@ -163,6 +172,7 @@ class _Body:
     edits: FunctionEdits
     is_kernel: bool
     _sites: dict[int, Site] = field(init=False)
+    _loads: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         pairs = statements_with_sites(self.edits.definition, self.function.first_line - 1)
@@ -222,7 +232,10 @@ class _Body:
         keep = []
         if self.owner.is_asked(self._line(statement)):
             site = self._add(LogEvent.RETURN, statement, "return", self._sites[id(statement)].reads)
-            keep = list(_keep_calls(_RESULT, site, statement.value))
+            keep = [f"kl_keep({_REGION}, {_RESULT}, {site})"]
+            if isinstance(statement.value, ast.Tuple):
+                parts = range(len(statement.value.elts))
+                keep = [f"kl_keep_one({_REGION}, {_RESULT}[{at}], {site}, {at + 1})" for at in parts]
         self.edits.after(statement, "; ".join((*keep, leave, f"return {_RESULT}")))
 
     def _rewrite_plain(self, statement: ast.stmt) -> None:
@@ -233,7 +246,7 @@ class _Body:
             return
         if isinstance(statement, ast.FunctionDef | ast.With | ast.Try):
             return
-        named = _assigned_call(statement)
+        named = assigned_call(statement)
         is_load = named is not None and self._is_load(named[1])
         self._rewrite_calls(statement, statement, named if is_load else None)
         if id(statement) in self._sites and not (is_load and named is not None and self._asks_call(named[1])):
@@ -241,28 +254,40 @@ class _Body:
                 self.edits.after(statement, keep)
 
     def _keeps(self, statement: ast.stmt, event: LogEvent) -> Iterator[str]:
+        """The calls that write the names of a statement, those of a tuple in the text by member."""
         site = self._sites[id(statement)]
-        value = getattr(statement, "value", None) if len(site.names) == 1 else None
-        is_cast = event is LogEvent.ASSIGNMENT and value is not None and self._is_cast_load(value)
+        values = assigned_values(statement) if event is LogEvent.ASSIGNMENT else {}
         for name in site.names if self.owner.is_asked(site.line) else ():
-            number = self._add(event, statement, name, site.reads, is_cast=is_cast)
-            yield from _keep_calls(name, number, value)
+            for member, value in members(name, values.get(name)):
+                loads = () if value is None else tuple(self._unchanged_loads(value))
+                number = self._add(event, statement, member, site.reads, loads=loads)
+                yield f"kl_keep({_REGION}, {member}, {number})"
 
-    def _is_cast_load(self, value: ast.expr) -> bool:
-        """Whether an expression is a load followed by ``.to``, which keeps a load of the same type."""
-        is_cast = False
-        while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "to":
-            value, is_cast = value.func.value, True
-        return is_cast and isinstance(value, ast.Call) and self._is_load(value)
+    def _unchanged_loads(self, value: ast.expr) -> Iterator[int]:
+        """The sites of the loads that an expression may return as they are: one that is chosen, or cast to its type."""
+        if isinstance(value, ast.IfExp):
+            yield from self._unchanged_loads(value.body)
+            yield from self._unchanged_loads(value.orelse)
+        elif isinstance(value, ast.NamedExpr):
+            yield from self._unchanged_loads(value.value)
+        elif isinstance(value, ast.Call) and id(value) in self._loads:
+            yield self._loads[id(value)]
+        elif isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in _UNCHANGED:
+            is_method = not isinstance(value.func.value, ast.Name) or self._binding(value.func.value.id) is None
+            operand = value.func.value if is_method else next(iter(value.args), None)
+            if operand is not None:
+                yield from self._unchanged_loads(operand)
 
     def _rewrite_calls(self, node: ast.AST, statement: ast.stmt, named: tuple[str, ast.Call] | None = None) -> None:
         """Let the accesses and the calls of helpers in an expression write entries."""
         calls = [part for part in ast.walk(node) if isinstance(part, ast.Call)]
-        values = [part for call in calls for part in (*call.args, *(keyword.value for keyword in call.keywords))]
+        callees = {id(call.func) for call in calls}
         self.owner.passed |= {
             self.owner.closure.functions[index].name
-            for part in values
-            if isinstance(part, ast.Name | ast.Attribute) and (index := self._helper(part)) is not None
+            for part in ast.walk(node)
+            if isinstance(part, ast.Name | ast.Attribute)
+            and id(part) not in callees
+            and (index := self._helper(part)) is not None
         }
         for call in sorted(calls, key=lambda part: (part.lineno, part.col_offset, -(part.end_col_offset or 0))):
             access, helper = self._access(call), self._helper(call.func)
@@ -271,57 +296,88 @@ class _Body:
                 event = LogEvent(access) if access in ("load", "store") else LogEvent.ATOMIC
                 reads = self._sites[id(statement)].reads if id(statement) in self._sites else ()
                 number = self._add(event, statement, name, reads, line=self._line(call))
-                self._redirect(call, f"kl_{access}", number)
+                self._note_load(call, number)
+                is_block = not _OF_BLOCK_POINTERS.isdisjoint(keyword.arg for keyword in call.keywords)
+                self.owner.blocks |= {self._line(call)} if is_block else set()
+                self._redirect(call, f"kl_{access}_block" if is_block else f"kl_{access}", number)
             elif (descriptor := self._descriptor(call)) is not None and self._asks_call(call):
-                self._redirect_descriptor(call, descriptor, statement, named)
+                name = named[0] if named is not None and named[1] is call else None
+                self._redirect_descriptor(call, *descriptor, statement, name)
             elif helper is not None:
                 self._redirect(call, self.owner.twin_name(helper), self._add(LogEvent.CALL, statement))
 
-    def _descriptor(self, call: ast.Call) -> ast.expr | None:
-        """The descriptor of a call of one of its methods that access memory."""
+    def _descriptor(self, call: ast.Call) -> tuple[str, ast.expr] | None:
+        """The access through a descriptor that a call is, and the descriptor: of its methods, or by a function."""
+        name, operand = self._language_name(call.func), next(iter(call.args), None)
+        if name in _FUNCTIONS_OF_DESCRIPTORS:
+            is_plain = isinstance(operand, ast.Name) and not call.keywords
+            return (_FUNCTIONS_OF_DESCRIPTORS[name], operand) if is_plain and operand is not None else None
         function = call.func
         if not isinstance(function, ast.Attribute) or function.attr not in _OF_DESCRIPTORS or call.keywords:
             return None
         is_variable = isinstance(function.value, ast.Name) and self._binding(function.value.id) is None
-        return function.value if is_variable else None
+        return (function.attr, function.value) if is_variable else None
 
     def _redirect_descriptor(
-        self, call: ast.Call, descriptor: ast.expr, statement: ast.stmt, named: tuple[str, ast.Call] | None
+        self, call: ast.Call, access: str, descriptor: ast.expr, statement: ast.stmt, name: str | None
     ) -> None:
-        assert isinstance(call.func, ast.Attribute)
         assert isinstance(descriptor, ast.Name)
-        name = named[0] if named is not None and named[1] is call else None
         reads = self._sites[id(statement)].reads if id(statement) in self._sites else ()
-        argument = descriptor.id if self.is_kernel and descriptor.id in self._parameters() else None
-        number = self._add(_OF_DESCRIPTORS[call.func.attr], statement, name, reads, self._line(call), argument)
-        self.edits.replace_callee(call, f"kl_descriptor_{call.func.attr}")
-        self.edits.add_arguments(call, f"{_REGION}, {number}, {descriptor.id}")
+        argument = self._described_argument(descriptor.id)
+        number = self._add(_OF_DESCRIPTORS[access], statement, name, reads, self._line(call), argument)
+        self._note_load(call, number)
+        self.edits.replace_callee(call, f"kl_descriptor_{access}")
+        is_method = isinstance(call.func, ast.Attribute) and call.func.value is descriptor
+        self.edits.add_arguments(call, f"{_REGION}, {number}" + (f", {descriptor.id}" if is_method else ""))
+
+    def _described_argument(self, name: str) -> str | None:
+        """The kernel's parameter that a descriptor is, or that it was built on in the kernel."""
+        if not self.is_kernel or name in self._parameters():
+            return name if self.is_kernel else None
+        assigned = [assigned_values(statement).get(name) for statement in statements_of(self.edits.body)]
+        bases = {self._base(value) for value in assigned if value is not None}
+        return bases.pop() if len(bases) == 1 else None
+
+    def _base(self, value: ast.expr) -> str | None:
+        """The parameter that an expression builds a descriptor on."""
+        is_descriptor = isinstance(value, ast.Call) and self._language_name(value.func) == "make_tensor_descriptor"
+        if not is_descriptor or not isinstance(value, ast.Call):
+            return None
+        base = next(iter(value.args), None) or next((k.value for k in value.keywords if k.arg == "base"), None)
+        return base.id if isinstance(base, ast.Name) and base.id in self._parameters() else None
 
     def _redirect(self, call: ast.Call, name: str, number: int) -> None:
         self.edits.replace_callee(call, name)
         self.edits.add_arguments(call, f"{_REGION}, {number}")
 
+    def _note_load(self, call: ast.Call, number: int) -> None:
+        if self._is_load(call):
+            self._loads[id(call)] = number
+
     def _is_load(self, call: ast.Call) -> bool:
         descriptor = self._descriptor(call)
         if descriptor is not None:
-            return isinstance(call.func, ast.Attribute) and _OF_DESCRIPTORS[call.func.attr] is LogEvent.LOAD
+            return _OF_DESCRIPTORS[descriptor[0]] is LogEvent.LOAD
         return self._access(call) == "load"
 
     def _asks_call(self, call: ast.Call) -> bool:
         return self.owner.is_asked(self._line(call))
 
     def _access(self, call: ast.Call) -> str | None:
-        """The access of Triton's language that a call is, by its name; None also where its arguments are not plain."""
-        function, options = call.func, {keyword.arg for keyword in call.keywords}
-        if options & _OF_BLOCK_POINTERS or any(isinstance(part, ast.Starred) for part in call.args):
+        """The access of Triton's language that a call is, by its name."""
+        name = self._language_name(call.func)
+        return name if name in _ACCESSES else None
+
+    def _language_name(self, function: ast.expr) -> str | None:
+        """The name of a function of Triton's language, None for another one."""
+        is_member = isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name)
+        owner = function.value if isinstance(function, ast.Attribute) else function
+        binding = self._binding(owner.id) if isinstance(owner, ast.Name) else None
+        if not isinstance(binding, Import) or binding.module not in _LANGUAGE:
             return None
-        if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):
-            binding = self._binding(function.value.id)
-            is_language = isinstance(binding, Import) and _is_language(binding.module) and not binding.attribute
-            return function.attr if is_language and function.attr in _ACCESSES else None
-        binding = self._binding(function.id) if isinstance(function, ast.Name) else None
-        is_access = isinstance(binding, Import) and _is_language(binding.module) and binding.attribute in _ACCESSES
-        return binding.attribute if is_access and isinstance(binding, Import) else None
+        if isinstance(function, ast.Attribute):
+            return function.attr if is_member and not binding.attribute else None
+        return binding.attribute
 
     def _helper(self, expression: ast.expr) -> int | None:
         """The index of the jit function of the closure that an expression names."""
@@ -353,32 +409,11 @@ class _Body:
         reads: tuple[str, ...] = (),
         line: int | None = None,
         argument: str | None = None,
-        *,
-        is_cast: bool = False,
+        loads: tuple[int, ...] = (),
     ) -> int:
         file, line = self.owner.closure.label(self.function.file), self._line(node) if line is None else line
-        site = LogSite(event, self.function.name, file, line, name, reads, self.owner.statements, argument, is_cast)
+        site = LogSite(event, self.function.name, file, line, name, reads, self.owner.statements, argument, loads)
         return self.owner.add(site)
-
-
-def _keep_calls(name: str, site: int, value: ast.expr | None) -> Iterator[str]:
-    """The calls that write a name; those of a tuple in the text go by member, since the interpreter has Python's."""
-    if isinstance(value, ast.Tuple) and not any(isinstance(part, ast.Starred) for part in value.elts):
-        yield from (f"kl_keep_one({_REGION}, {name}[{at}], {site}, {at + 1})" for at in range(len(value.elts)))
-    else:
-        yield f"kl_keep({_REGION}, {name}, {site})"
-
-
-def _is_language(module: str) -> bool:
-    return module in ("triton.language", "triton.language.core")
-
-
-def _assigned_call(statement: ast.stmt) -> tuple[str, ast.Call] | None:
-    """The name and the call of a statement that assigns the result of a call alone to one name."""
-    targets = statement.targets if isinstance(statement, ast.Assign) else []
-    target = statement.target if isinstance(statement, ast.AnnAssign) else targets[0] if len(targets) == 1 else None
-    value = getattr(statement, "value", None)
-    return (target.id, value) if isinstance(target, ast.Name) and isinstance(value, ast.Call) else None
 
 
 def _always_returns(block: list[ast.stmt]) -> bool:

@@ -126,7 +126,10 @@ class Span:
 
 @dataclass(slots=True)
 class _Frame:
-    """A running function, and the statement that called it; ``operands`` are values by statement and iteration."""
+    """A running function, and the statement that called it.
+
+    ``operands`` are values by statement and iteration, ``loads`` the latest ones by the site that wrote them.
+    """
 
     function: str
     statement: int = 0
@@ -135,6 +138,7 @@ class _Frame:
     latest: dict[str, int] = field(default_factory=dict)
     operands: dict[tuple[int, tuple[int, ...]], list[int]] = field(default_factory=dict)
     reads: dict[tuple[int, tuple[int, ...]], tuple[int, ...]] = field(default_factory=dict)
+    loads: dict[int, int] = field(default_factory=dict)
     loops: list[int] = field(default_factory=list)
 
     @property
@@ -259,16 +263,18 @@ class _ProgramReader:
             self._add_named(replace(entry, site=replace(entry.site, event=LogEvent.ASSIGNMENT)), frame)
 
     def _names_its_load(self, entry: LogEntry, frame: _Frame) -> bool:
-        """Give the name of an assignment to the load before it, where the statement only casts that to its own type."""
-        loads = frame.operands.get((entry.site.statement, frame.iteration), [])
-        if not entry.site.is_cast or len(loads) != 1 or loads[0] != len(self.reader.values) - 1:
-            return False
-        load = self.reader.values[loads[0]]
-        if load.dtype != entry.dtype or entry.data is None or load.shape != entry.data.shape:
-            return False
-        self.reader.values[loads[0]] = replace(load, name=entry.site.name)
-        frame.latest[entry.site.name or ""] = loads[0]
-        return True
+        """Give the name of an assignment to a load of its statement, where it keeps that as it is."""
+        operands = frame.operands.get((entry.site.statement, frame.iteration), [])
+        for number in entry.site.loads:
+            at = frame.loads.get(number, -1)
+            load = self.reader.values[at] if at in operands else None
+            if load is None or load.dtype != entry.dtype or entry.data is None or load.shape != entry.data.shape:
+                continue
+            self.reader.values[at] = replace(load, name=entry.site.name)
+            frame.latest[entry.site.name or ""] = at
+            operands.remove(at)
+            return True
+        return False
 
     def _add_named(self, entry: LogEntry, frame: _Frame) -> None:
         assert entry.data is not None, "a name has a value"
@@ -311,6 +317,7 @@ class _ProgramReader:
             caller.operands.setdefault((frame.statement, caller.iteration), []).append(position)
         elif value.name is None and site.event is not LogEvent.STORE:
             frame.operands.setdefault((site.statement, frame.iteration), []).append(position)
+            frame.loads[site.number] = position
 
     def _elements(self, addresses: Any) -> tuple[str | None, Any]:
         """The argument in which pointers lie, by the first that lies in one, and their elements in it."""

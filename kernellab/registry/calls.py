@@ -81,14 +81,15 @@ def compile_call(session: Session, call: UserCall, *, takes_best: bool = True) -
     """
     launches = Launches(call.kernel, call.grid, call.args, call.meta, session.target)
     configs = autotune_settings(call.kernel).configs
-    config = NO_CONFIG
+    config, original = NO_CONFIG, None
     if configs:
-        config = launches.effective(configs[0])
+        original = configs[0]
         if takes_best and has_gpu(session):
             args, meta = pass_by_position(call.kernel, call.args, call.meta, {"grid", "warmup"})
             options = {**meta, "grid": call.grid}
-            config = launches.effective(session.runtime.best_config(call.kernel, args, options))
-    launch = launches.of(config)
+            original = session.runtime.best_config(call.kernel, args, options)
+        config = launches.effective(original)
+    launch = launches.of(config, original)
     require_launchable(launch.grid, launches.name, session.target)
     with session.runtime.compiling(launches.name):
         return implementation_of(launches, config, session.compiler.compile(launch.job))
