@@ -103,6 +103,27 @@ _PROGRAMS = (
         rules="torch_operation",
     ),
     _forged(
+        "an_address_far_from_its_tensor",
+        "steps[-1]['kwargs'][0][1] = {'addresses': [None, [[0, program['outputs'][0], 1 << 40]]]}",
+        frozenset({"wrong", "unsafe"}),
+        "launch_fails out_of_bounds values",
+    ),
+    _forged(
+        "an_address_written_over_an_input",
+        "steps[-1]['kwargs'] = [[name, {'addresses': [value['ref'], [[0, program['outputs'][0], 0]]]} if value == {'ref': program['inputs'][0][1]} else value] for name, value in steps[-1]['kwargs']]",
+        WRONG,
+        "values",
+    ),
+    _forged(
+        "an_address_of_what_no_step_made",
+        "steps[-1]['kwargs'][0][1] = {'addresses': [None, [[0, 99999, 0]]]}",
+    ),
+    _forged(
+        "an_address_at_the_end_of_memory",
+        "steps[-1]['kwargs'][0][1] = {'addresses': [program['inputs'][0][1], [[1 << 40, program['outputs'][0], 0]]]}",
+        rules="program",
+    ),
+    _forged(
         "an_operation_of_another_library", "steps[0]['operation'] = 'prims.empty.default'", rules="unknown_operation"
     ),
     _forged("an_operation_of_python", "steps[0]['operation'] = 'os.system.default'", rules="unknown_operation"),
