@@ -226,6 +226,18 @@ _TORCH = (
         "return torch._C._nn.log_softmax(x, 1).exp() if hasattr(torch._C._nn, 'log_softmax') else torch._C._VariableFunctions.softmax(x, 1)  # here",
     ),
     _library(
+        "torch_in_an_operator_of_its_own",
+        "twice = torch.library.custom_op('own::softmax', lambda x: torch.softmax(x, 1), mutates_args=())\nreturn torch.ops.own.softmax(x)",
+    ),
+    _library(
+        "torch_behind_an_autograd_function",
+        "class Own(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n        return torch.softmax(x, 1)  # here\nreturn Own.apply(x)",
+    ),
+    _library(
+        "torch_on_another_stream",
+        "with torch.cuda.stream(torch.cuda.Stream()):\n    return torch.softmax(x, 1)  # here",
+    ),
+    _library(
         "torch_below_the_dispatcher",
         "with torch._C._DisableTorchDispatch():\n    return torch.softmax(x, 1)",
         f"{_LIBRARY} values memory_left_over",
