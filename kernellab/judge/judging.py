@@ -140,11 +140,17 @@ def _verdict_of(
         notes = (f"{in_gluon[0]} is in Gluon: its accesses were not checked on the CPU", *_notes(specification))
         return Verdict(Decision.ACCEPTED, (), (), isolation=submission.isolation, notes=notes)
     examiner = Examiner(specification, submission.programs, submission.kernels, launcher, file.name)
-    examiner.limit_s = _LIMITS * launcher.timeout_s
+    examiner.limit_s = limit_of_trials_s(specification, launcher.timeout_s)
     verdict = examine(examiner, seed)
     notes = (*verdict.notes, *launcher.notes, *_notes(specification))
     names = tuple(dict.fromkeys(closure.name for closure in submission.kernels))
     return replace(verdict, isolation=submission.isolation, kernels=names, notes=notes)
+
+
+def limit_of_trials_s(specification: Specification, timeout_s: float) -> float:
+    """Return the limit of all trials on the CPU together, in seconds: further layouts of the inputs add to it."""
+    as_specified = sum(case.layout == AS_SPECIFIED for case in specification.cases)
+    return _LIMITS * timeout_s * len(specification.cases) / as_specified
 
 
 def _notes(specification: Specification) -> list[str]:

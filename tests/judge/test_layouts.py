@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from kernellab.errors import UsageError
-from kernellab.judge.judging import judge
+from kernellab.judge.judging import judge, limit_of_trials_s
 from kernellab.judge.layouts import AS_SPECIFIED, LAYOUTS, fill_gaps, with_layout
 from kernellab.judge.replay import copies_of, copy_of
 from kernellab.judge.specification import read_specification
@@ -145,6 +145,13 @@ def test_each_layout_that_changes_an_input_makes_a_case_of_every_size(tmp_path):
     assert case.layout == "transposed"
     assert laid_out["x"].stride() == (1, 4)
     assert laid_out["bias"] is inputs["bias"]
+
+
+def test_more_layouts_have_more_time(tmp_path):
+    spec, _ = write(tmp_path, SPECIFICATION, "")
+    specification = read_specification(spec)
+    assert limit_of_trials_s(specification, 30.0) == 120.0
+    assert limit_of_trials_s(specification.with_layouts(), 30.0) == 5 * 120.0
 
 
 def test_layouts_by_input_leave_the_other_inputs(tmp_path):
