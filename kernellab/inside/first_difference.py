@@ -10,6 +10,7 @@ Where all that both store agrees, there is no difference, whatever their lines h
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,13 +23,14 @@ from kernellab.launch.recorded_values import Program, RecordedValue, ValueKind
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-Reason = Literal["value", "precision", "mask", "address", "missing"]
+Reason = Literal["value", "precision", "mask", "address", "operation", "missing"]
 # Constants keep their types in float64 (a float32 factor is off by 6e-8), and exp multiplies what they are off by.
 _EQUAL = 1e-5
 _TIMES_THE_ERROR = 16.0
 _ROUNDINGS = {"fp16": 2.0**-11, "bf16": 2.0**-8, "fp8e4nv": 2.0**-4, "fp8e5": 2.0**-3}
 _FLOAT32 = 2.0**-24
 _ROUNDINGS_ALLOWED = 4.0
+_ATOMIC = re.compile(r"\batomic_(\w+)\s*\(")
 _STORES = frozenset({ValueKind.STORE, ValueKind.ATOMIC})
 
 
@@ -36,10 +38,10 @@ _STORES = frozenset({ValueKind.STORE, ValueKind.ATOMIC})
 class FirstDifference(Drawable):
     """The first pair of values that differ, or None in ``left`` and ``right`` where all that is stored agrees.
 
-    ``names`` are the two sides, ``reason`` says what differs: a value, its precision, a mask, an address, or that
-    only one side computes it. ``element`` is an index in the tile where they differ, ``numbers`` are both values there,
-    and ``allowed`` is the difference that roundings explain. ``compared`` counts the compared values of ``programs``;
-    ``failure`` says why one side stopped, where it lacks the value.
+    ``names`` are the two sides, ``reason`` says what differs: a value, its precision, a mask, an address, the operation
+    of an atomic, or that only one side computes it. ``element`` is an index in the tile where they differ, ``numbers``
+    are both values there, and ``allowed`` is the difference that roundings explain. ``compared`` counts the compared
+    values of ``programs``; ``failure`` says why one side stopped, where it lacks the value.
     """
 
     names: tuple[str, str]
@@ -86,6 +88,8 @@ class FirstDifference(Drawable):
                 what = f"the mask of {name} differs{at}"
             case "address":
                 what = f"{name} is element {other:.0f} of {value.argument}, not {one:.0f}{at}"
+            case "operation":
+                what = f"another atomic reaches {name}: {self.texts[1]}"
             case "precision":
                 what = f"{name} is off by {other:.3g} from float64, {self.names[0]} by {one:.3g}{at}"
             case _:
@@ -113,7 +117,7 @@ def first_difference_of(
     programs = wide[0].programs
     if not stores_agree(*wide, _EQUAL):
         for pair in pairs:
-            difference = _value_difference(pair)
+            difference = _value_difference(pair) or _operation_difference(wide, pair)
             if difference is not None:
                 return _result(names, wide, pair, difference, len(pairs), programs)
     if compares_types:
@@ -195,7 +199,7 @@ def stores_agree(left: Values, right: Values, tolerance: float) -> bool:
     if one.keys() != other.keys():
         return False
     largest: dict[str | None, float] = {}
-    for (argument, _), number in one.items():
+    for (argument, *_), number in one.items():
         if abs(number) < float("inf"):
             largest[argument] = max(largest.get(argument, 0.0), abs(number))
     return all(
@@ -208,19 +212,20 @@ def _is_near(one: float, other: float, allowed: float) -> bool:
     return one == other or (math.isnan(one) and math.isnan(other)) or abs(one - other) <= allowed
 
 
-def _stored_values(values: Values) -> dict[tuple[str | None, int], float]:
-    """The last value of each element that was stored, and of an atomic the sum of its operands."""
+def _stored_values(values: Values) -> dict[tuple[str | None, int, str], float]:
+    """The last value of each element that was stored, and of each atomic operation the sum of its operands."""
     import numpy as np
 
-    stored: dict[tuple[str | None, int], float] = {}
+    stored: dict[tuple[str | None, int, str], float] = {}
     for value in values.values:
         if value.kind in _STORES and value.elements is not None:
             lanes = (
                 np.ones(value.data.shape, bool) if value.mask is None else np.broadcast_to(value.mask, value.data.shape)
             )
             elements = np.broadcast_to(value.elements, value.data.shape)[lanes].tolist()
+            operation = _operation(values, value)
             for element, number in zip(elements, value.data[lanes].tolist(), strict=True):
-                key = (value.argument, element)
+                key = (value.argument, element, operation)
                 is_sum = value.kind is ValueKind.ATOMIC
                 stored[key] = stored.get(key, 0.0) * is_sum + float(number)
     return stored
@@ -249,6 +254,20 @@ def _text_of(values: Values, value: RecordedValue | None) -> str:
         if file == value.file and 0 <= value.line - first_line < len(lines):
             return lines[value.line - first_line].strip()
     return ""
+
+
+def _operation(values: Values, value: RecordedValue) -> str:
+    """The atomic operation of a value, by the text of its line; "" of a store, or where the line has several."""
+    names = set(_ATOMIC.findall(_text_of(values, value))) if value.kind is ValueKind.ATOMIC else set()
+    return names.pop() if len(names) == 1 else ""
+
+
+def _operation_difference(sides: tuple[Values, Values], pair: ValuePair) -> _Difference | None:
+    """How two atomics with equal operands differ: by their operations."""
+    if pair.left is None or pair.right is None:
+        return None
+    one, other = _operation(sides[0], pair.left), _operation(sides[1], pair.right)
+    return _Difference("operation", (), (0.0, 0.0), 0.0) if one and other and one != other else None
 
 
 def _value_difference(pair: ValuePair, allowed: float | None = None) -> _Difference | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import difflib
 from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from kernellab.inside.values import Values
@@ -43,19 +43,23 @@ def line_pairs(left: Values, right: Values) -> dict[_FileLine, _FileLine]:
 def value_pairs(left: Values, right: Values) -> list[ValuePair]:
     """The values of both kernels that stand at the same place of their flow, in the left one's order.
 
-    A place is the line, the iteration, the calls that led to it, what it is a value of, and its number there. Values of
+    A place is the line, the iteration, the calls that led to it, what it is a value of, and its number there; its name
+    counts where both lines give values to the same names. Values of
     lines without a counterpart are left out; of the others, one without a partner stands where it was computed.
     """
     lines = line_pairs(left, right)
+    one, other = _names_by_line(left), _names_by_line(right)
+    by_name = {there for here, there in lines.items() if one[here] == other[there]}
     partners = defaultdict[tuple[object, ...], deque[RecordedValue]](deque)
     for value in right.values:
-        partners[_place(value, (value.file, value.line), [(value.file, line) for line in value.calls])].append(value)
+        place = _place(value, (value.file, value.line), [(value.file, line) for line in value.calls], by_name)
+        partners[place].append(value)
     pairs = []
     for value in left.values:
         there = lines.get((value.file, value.line))
         if there is not None:
             calls = [lines.get((left.file, line), (right.file, line)) for line in value.calls]
-            waiting = partners.get(_place(value, there, calls))
+            waiting = partners.get(_place(value, there, calls, by_name))
             pairs.append(ValuePair(value, waiting.popleft() if waiting else None))
     return _with_extra_values(pairs, right, set(lines.values()))
 
@@ -73,11 +77,22 @@ def _with_extra_values(pairs: list[ValuePair], right: Values, lines: set[_FileLi
     return [*after[-1], *(part for number, pair in enumerate(pairs) for part in (pair, *after[number]))]
 
 
-def _place(value: RecordedValue, line: _FileLine, calls: list[_FileLine]) -> tuple[object, ...]:
+def _names_by_line(values: Values) -> defaultdict[_FileLine, set[str]]:
+    names = defaultdict[_FileLine, set[str]](set)
+    for value in values.values:
+        if value.name is not None:
+            names[value.file, value.line].add(value.name)
+    return names
+
+
+def _place(
+    value: RecordedValue, line: _FileLine, calls: list[_FileLine], by_name: Collection[_FileLine]
+) -> tuple[object, ...]:
     is_store = value.kind in {ValueKind.STORE, ValueKind.ATOMIC}
     kind = "store" if is_store else "load" if value.name is None else "value"
+    name = value.name if line in by_name else None
     lines = tuple(number for _, number in calls)
-    return (line[1], kind, value.program, value.iteration, lines)
+    return (line[1], kind, name, value.program, value.iteration, lines)
 
 
 def _texts(values: Values) -> list[tuple[str, int, str]]:

@@ -6,6 +6,7 @@ import importlib.util
 import inspect
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from tests.inside import kernels
@@ -21,6 +22,7 @@ class Change:
     old: str
     new: str
     function: str = ""
+    module: ModuleType = kernels
 
     @property
     def name(self) -> str:
@@ -28,8 +30,8 @@ class Change:
 
     def apply(self, folder: Path) -> tuple[Any, int]:
         """Write the changed module to a folder; return its kernel, and the first changed line."""
-        text = inspect.getsource(kernels)
-        owner = getattr(kernels, self.function or self.kernel)
+        text = inspect.getsource(self.module)
+        owner = getattr(self.module, self.function or self.kernel)
         source = inspect.getsource(owner.fn)
         assert source.count(self.old) == 1, f"{self.old!r} stands {source.count(self.old)} times in {owner.fn.__name__}"
         changed = text.replace(source, source.replace(self.old, self.new))

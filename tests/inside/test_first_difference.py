@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from kernellab.inside.first_difference import FirstDifference, difference_of_dev
 from kernellab.inside.recorded_launch import launch_of_call, record_launch
 from kernellab.launch.calls import UserCall
 from kernellab.launch.recorded_values import RecordedValue, RecordRequest
-from tests.inside import kernels
+from tests.inside import more_faults
 from tests.inside.planted_faults import EQUAL, FAULTS, Change
 from tests.inside.transcripts import CASES
 from tests.labs import shared_lab
@@ -35,11 +36,12 @@ def lab() -> Iterator[kernellab.Lab]:
 def difference_of(lab: kernellab.Lab, change: Change, folder: Path) -> tuple[FirstDifference, int]:
     """The first difference of a change, and the line that was changed."""
     changed, line = change.apply(folder)
-    case = CASE_OF[change.kernel]
-    return lab.first_difference(case.kernel, changed, case.grid, **case.arguments()), line
+    case = CASE_OF.get(change.kernel)
+    grid, arguments = (case.grid, case.arguments) if case is not None else more_faults.LAUNCHES[change.kernel]
+    return lab.first_difference(getattr(change.module, change.kernel), changed, grid, **arguments()), line
 
 
-@pytest.mark.parametrize("change", every(5, FAULTS), ids=lambda change: change.name)
+@pytest.mark.parametrize("change", [*every(5, FAULTS), *every(9, more_faults.FAULTS)], ids=lambda change: change.name)
 def test_the_faulty_line_is_the_first_that_differs(lab: kernellab.Lab, change: Change, tmp_path: Path) -> None:
     difference, line = difference_of(lab, change, tmp_path)
     assert difference, difference.summary
@@ -48,11 +50,11 @@ def test_the_faulty_line_is_the_first_that_differs(lab: kernellab.Lab, change: C
 
 def fed_by(change: Change, line: int) -> set[int]:
     """The line that a faulty loop or branch feeds directly: the first one in it."""
-    text = Path(kernels.__file__).read_text().splitlines()[line - 1].strip()
-    return {line + 1} if text.startswith(("for", "if")) else set()
+    text = inspect.getsource(change.module).splitlines()[line - 1].strip()
+    return {line + 1} if text.startswith(("for", "if", "while")) else set()
 
 
-@pytest.mark.parametrize("change", every(4, EQUAL), ids=lambda change: change.name)
+@pytest.mark.parametrize("change", [*every(4, EQUAL), *every(4, more_faults.EQUAL)], ids=lambda change: change.name)
 def test_kernels_that_only_round_otherwise_have_no_difference(
     lab: kernellab.Lab, change: Change, tmp_path: Path
 ) -> None:
@@ -64,6 +66,20 @@ def test_kernels_that_only_round_otherwise_have_no_difference(
 def test_there_are_sixty_faults_and_twenty_equal_pairs() -> None:
     assert len({change.name for change in FAULTS}) >= 60
     assert len({change.name for change in EQUAL}) >= 20
+
+
+def test_swapped_names_of_a_tuple_differ_in_their_line(lab: kernellab.Lab, tmp_path: Path) -> None:
+    change = more_faults.Change("turned", "even, odd = tl.split(halves)", "odd, even = tl.split(halves)")
+    difference, line = difference_of(lab, change, tmp_path)
+    assert difference.line == line
+    assert difference.right is not None
+    assert difference.right.name == "even"
+
+
+def test_another_atomic_on_the_same_operands_is_a_difference(lab: kernellab.Lab, tmp_path: Path) -> None:
+    difference, line = difference_of(lab, more_faults.Change("buckets", "tl.atomic_max(", "tl.atomic_min("), tmp_path)
+    assert (difference.reason, difference.line) == ("operation", line)
+    assert "another atomic reaches highs: tl.atomic_min(" in difference.summary
 
 
 def test_both_tiles_and_the_numbers_of_the_element_are_told(lab: kernellab.Lab, tmp_path: Path) -> None:

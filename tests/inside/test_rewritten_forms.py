@@ -34,12 +34,12 @@ def tuples_of_loads(x, y, out, n, FLAG: tl.constexpr, BLOCK: tl.constexpr):
     chosen = tl.load(x + lanes) if FLAG else tl.load(y + lanes)
     perhaps = tl.load(x + lanes) if n > 2 else first
     pair = (tl.load(x + lanes), first)
-    same, (inner, other) = first, (tl.load(y + lanes), second)
+    same, inner = first, tl.load(y + lanes)
     second, first = first, second
     other_type = tl.load(x + lanes).to(tl.float16)
     spread = tl.broadcast_to(tl.load(x + lanes), [BLOCK])
     promised = tl.multiple_of(tl.load(x + lanes), 1)
-    total = first + second + cast + sum_ + chosen + perhaps + pair[0] + same + inner + other
+    total = first + second + cast + sum_ + chosen + perhaps + pair[0] + same + inner
     tl.store(*(out + lanes, total + other_type + spread + promised))
 
 
@@ -47,7 +47,8 @@ def tuples_of_loads(x, y, out, n, FLAG: tl.constexpr, BLOCK: tl.constexpr):
 def named_inside(x, out, BLOCK: tl.constexpr):
     lanes = tl.arange(0, BLOCK)
     more = (loaded := tl.load(x + lanes)) + 1
-    tl.store(out + lanes, loaded * more)
+    same, (inner, other) = more, (tl.load(x + lanes), loaded)
+    tl.store(out + lanes, same * inner * other)
 
 
 @triton.jit
@@ -171,7 +172,7 @@ def test_loads_have_the_names_that_take_them_as_they_are(lab: kernellab.Lab, fla
 def test_a_load_that_is_named_inside_an_expression_has_its_name(lab: kernellab.Lab) -> None:
     values, expected = both(lab, named_inside, {"x": _floats(8), "out": torch.zeros(8), "BLOCK": 8})
     require_same(values, expected)
-    assert [value.name for value in values.values] == ["lanes", "loaded", "more", None]
+    assert [value.name for value in values.values] == ["lanes", "loaded", "more", "inner", "same", "other", None]
 
 
 def test_accesses_through_descriptors_that_a_kernel_builds_name_their_argument(lab: kernellab.Lab) -> None:
