@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.compile.types import Compiled
 from kernellab.errors import CannotRun, plural
-from kernellab.inside.layout_changes import changed_operations
+from kernellab.inside.layout_changes import changed_operations, fused_operations
 from kernellab.inside.recorded_launch import closure_texts, programs_in, values_of_call, zeroed_arguments
 from kernellab.inside.rewriting import BUFFER, LoggingKernel, logging_kernel
 from kernellab.inside.rewritten import LaunchOnCopies, closure_to_rewrite, rewritten_implementation, run_on_copies
@@ -160,14 +160,28 @@ _COPY = "the copy of the kernel that stored these values"
 def _notes(
     session: Session, plain: Implementation, logged: LoggedLaunch, timeout_s: float, zeroed: Collection[str]
 ) -> list[str]:
-    """Notes on changes by the rewriting: in outputs, bit by bit against the plain kernel, and in layouts."""
-    changed = changed_operations(plain.kernel.stages.get("ttgir", ""), logged.compiled.stages.get("ttgir", ""))
-    notes = [f"{_COPY} has other layouts or another precision in {', '.join(changed)}"] if changed else []
+    """Notes on changes by the rewriting: in layouts, in fused operations, and in outputs, bit by bit."""
+    notes = compiled_changes(plain.kernel.stages, logged.compiled.stages)
     differing = _differing(run_on_copies(session, plain, timeout_s, zeroed).arguments, logged.copied.arguments)
     if not differing:
         return [*notes, f"{_COPY} left the same outputs as the plain kernel, bit by bit"]
     elements = ", ".join(f"{count:,} elements of {name}" for name, count in differing.items())
-    return [*notes, f"{_COPY} left other outputs than the plain kernel: {elements}"]
+    atomics = ", ".join(sorted(plain.kernel.effects.atomics))
+    order = f"; atomics on {atomics} come in another order in each launch" if atomics else ""
+    return [*notes, f"{_COPY} left other outputs than the plain kernel: {elements}{order}"]
+
+
+def compiled_changes(plain: Mapping[str, str], copy: Mapping[str, str]) -> list[str]:
+    """Notes on changes by the rewriting in the stages of a kernel and of its copy."""
+    operations = changed_operations(plain.get("ttgir", ""), copy.get("ttgir", ""))
+    notes = [f"{_COPY} has other layouts or another precision in {', '.join(operations)}"] if operations else []
+    fused = fused_operations(plain.get("ptx", ""), copy.get("ptx", ""))
+    if fused is not None:
+        rounds = "more" if fused[1] < fused[0] else "less"
+        notes.append(
+            f"{_COPY} has {fused[1]} fused multiply-adds, the plain kernel {fused[0]}: it rounds {rounds} often"
+        )
+    return notes
 
 
 def _differing(plain: Mapping[str, Any], copied: Mapping[str, Any]) -> dict[str, int]:

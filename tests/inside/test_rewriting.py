@@ -13,7 +13,7 @@ import triton.language as tl
 
 import kernellab
 from kernellab._triton.closure import closure_of
-from kernellab.inside.layout_changes import changed_operations
+from kernellab.inside.layout_changes import changed_operations, fused_operations
 from kernellab.inside.logged_launch import record_on_device
 from kernellab.inside.rewriting import LogEvent, logging_kernel
 from kernellab.inside.value_log import entries_of, initial_log, needed_words, region_of
@@ -257,6 +257,20 @@ def test_layouts_are_compared_by_what_they_are_and_not_by_their_names() -> None:
     assert changed_operations(LAYOUTS, LAYOUTS.replace("tf32", "ieee")) == ("tt.dot",)
     more = "    %9 = tt.load %8 : tensor<2x!tt.ptr<i64>, #blocked> loc(#loc)"
     assert changed_operations(LAYOUTS, LAYOUTS + more) == ()
+
+
+def test_a_product_that_is_stored_is_no_longer_fused_and_a_note_says_so(lab: kernellab.Lab) -> None:
+    case = next(case for case in CASES if case.name == "helpers")
+    notes = logged(lab, case.kernel, case.grid, case.arguments()).notes
+    assert any("has 0 fused multiply-adds, the plain kernel 2: it rounds more often" in note for note in notes)
+    case = next(case for case in CASES if case.name == "welford")
+    assert not any("fused" in note for note in logged(lab, case.kernel, case.grid, case.arguments()).notes)
+
+
+def test_fused_operations_of_packed_floats_count_and_integer_ones_do_not() -> None:
+    plain = "\tfma.rn.f32 %f1, %f2, %f3, %f4;\n\t@%p1 fma.rn.ftz.bf16x2 %r1, %r2, %r3, %r4;\n\tmad.lo.s32 %r1, %r2;\n"
+    assert fused_operations(plain, plain) is None
+    assert fused_operations(plain, "\tmul.f32 %f1, %f2, %f3;\n") == (2, 0)
 
 
 def test_the_accesses_of_a_copy_keep_their_layouts_where_nothing_forces_others(lab: kernellab.Lab) -> None:
