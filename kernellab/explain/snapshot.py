@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from importlib import metadata
 
 from kernellab.compile.types import Compiled
@@ -10,39 +11,39 @@ from kernellab.errors import KernellabError
 from kernellab.explain.devices import device_of_table
 from kernellab.explain.explanation import unknown_sentences
 from kernellab.explain.facts import AccessFacts, DeviceRates, Facts
+from kernellab.explain.launch_facts import facts_of
 from kernellab.explain.prediction import predict_facts
 from kernellab.explain.prediction_verbs import facts_to_predict
 from kernellab.ir.instructions import kind_counts
+from kernellab.registry.launches_from_store import has_same_values, tensors_among
 from kernellab.store import AccessSummary, ProductSummary, RecordedLaunch, Snapshot, Store, Version
 from kernellab.store.decoding import launch_digest
 from kernellab.timing.launches import Implementation
 
+NOT_KEPT = "integers that it reads are not kept"
 
-def snapshot_of(implementation: Implementation, device: DeviceRates) -> Snapshot:
+
+def snapshot_of(implementation: Implementation, device: DeviceRates, launch: RecordedLaunch) -> Snapshot:
     """The snapshot of a launch under the installed Triton.
 
-    Where no time can be predicted, as for AMD's targets, ``unknown`` has the reason.
+    The traffic is counted where all integers that may decide addresses and trips are kept with the ``launch``: only
+    then do launches on new arguments compare with it. Where no time can be predicted, as for AMD's targets,
+    ``unknown`` has the reason.
     """
     compiled = implementation.kernel
-    resources = compiled.resources
-    facts, why_not = facts_to_predict(implementation, device)
+    if keeps_integers(launch):
+        facts, why_not = facts_to_predict(implementation, device)
+    else:
+        facts, why_not = facts_of(implementation, device), NOT_KEPT
     predicted_ms, terms, unknown = None, {}, facts.unknown
     try:
         prediction = predict_facts(facts, unknown_sentences(facts, why_not))
         predicted_ms, terms, unknown = prediction.time_ms, dict(prediction.terms), prediction.unknown
     except KernellabError as exc:
         unknown = (*unknown, exc.message)
-    return Snapshot(
-        triton=triton_version(),
-        torch=_torch_version(),
-        target=str(compiled.target),
+    return replace(
+        resources_snapshot(compiled),
         device=device.name,
-        failure="" if resources.fits else (resources.why_not or "it does not fit the target"),
-        registers=resources.registers,
-        spill_bytes=resources.spill_bytes,
-        shared_bytes=resources.shared_bytes,
-        occupancy=resources.occupancy,
-        limiter=resources.limiter,
         resident=facts.resident,
         programs_per_sm=facts.programs / max(1, device.multiprocessors),
         instructions=_instructions(compiled),
@@ -55,22 +56,48 @@ def snapshot_of(implementation: Implementation, device: DeviceRates) -> Snapshot
     )
 
 
+def keeps_integers(launch: RecordedLaunch) -> bool:
+    """Whether the values of all integer tensors are kept with a launch: the small ones, and those of equal values."""
+    tensors = tensors_among(list(launch.arguments))
+    return all(has_same_values(tensor) for tensor in tensors if "int" in tensor.dtype)
+
+
+def resources_snapshot(compiled: Compiled) -> Snapshot:
+    """The snapshot of a compiled kernel without its launch: its resources alone."""
+    resources = compiled.resources
+    return Snapshot(
+        triton=triton_version(),
+        torch=_torch_version(),
+        target=str(compiled.target),
+        failure="" if resources.fits else (resources.why_not or "it does not fit the target"),
+        registers=resources.registers,
+        spill_bytes=resources.spill_bytes,
+        shared_bytes=resources.shared_bytes,
+        occupancy=resources.occupancy,
+        limiter=resources.limiter,
+    )
+
+
 def keep_snapshot(store: Store, version: Version, launch: RecordedLaunch, implementation: Implementation) -> None:
     """Store the snapshot of a recorded launch, once for each version of Triton; where there is none, nothing."""
     digest = launch_digest(launch)
     if (digest, triton_version()) in store.snapshots.of_version(version.id):
         return
     try:
-        snapshot = snapshot_of(implementation, device_of_table(implementation.kernel.target))
+        snapshot = snapshot_of(implementation, device_of_table(implementation.kernel.target), launch)
     except KernellabError:  # `lab.upgrade` compares the resources, which are kept with every launch
         return
     store.snapshots.add(version.id, digest, snapshot)
 
 
-def failed_snapshot(error: KernellabError, target: str, device: str) -> Snapshot:
-    """The snapshot of a launch that the installed Triton does not compile, or cannot be made again."""
-    reason = " ".join(error.message.split())
-    return Snapshot(triton_version(), _torch_version(), target, device, failure=reason)
+def failed_snapshot(error: KernellabError, target: str) -> Snapshot:
+    """The snapshot of a launch that the installed Triton does not compile."""
+    return Snapshot(triton_version(), _torch_version(), target, failure=" ".join(error.message.split()))
+
+
+def unknown_snapshot(error: KernellabError, target: str) -> Snapshot:
+    """The snapshot of a launch that cannot be made again, so that nothing is known of it."""
+    return Snapshot(triton_version(), _torch_version(), target, unknown=(" ".join(error.message.split()),))
 
 
 def triton_version() -> str:

@@ -71,6 +71,11 @@ class Snapshot:
     unknown: tuple[str, ...] = ()
 
     @property
+    def is_known(self) -> bool:
+        """Whether anything is known of the compile, be it that it failed."""
+        return bool(self.failure) or self.has_code or self.registers is not None or self.shared_bytes is not None
+
+    @property
     def has_code(self) -> bool:
         """Whether instructions and traffic are known, not the resources alone."""
         return bool(self.instructions)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
@@ -51,7 +51,8 @@ def compile_elsewhere(python: str | Path, store: Path, winners: Sequence[Winner]
     """
     with tempfile.TemporaryDirectory(prefix="kernellab-upgrade-") as folder:
         request, answer = Path(folder, "request.json"), Path(folder, "answer.json")
-        request.write_text(json.dumps([[winner.version.id, winner.digest] for winner in winners]), encoding="utf-8")
+        wanted = [[w.version.id, w.digest, w.before is None or not w.before.has_code] for w in winners]
+        request.write_text(json.dumps(wanted), encoding="utf-8")
         packages = Path(folder, "packages")
         packages.mkdir()
         (packages / "kernellab").symlink_to(Path(kernellab.upgrade.__file__).resolve().parents[1])
@@ -95,23 +96,23 @@ def _read_answer(path: Path) -> dict[LaunchKey, RecompiledLaunch]:
 def write_compiles(
     open_lab: Callable[..., AbstractContextManager[OpensSessions]], store: str, request: str, answer: str
 ) -> None:
-    """Compile the launches of a request and write the answer: the program of the other Python."""
-    wanted = {(number, digest) for number, digest in json.loads(Path(request).read_text(encoding="utf-8"))}
+    """Compile the launches of a request and write the answer: the program of the other Python.
+
+    A request has, for each launch, the id of its version, its digest, and whether instructions and traffic are counted.
+    """
+    wanted = {(number, digest): counts for number, digest, counts in json.loads(Path(request).read_text("utf-8"))}
     with open_lab(store=store) as lab:
         entries = list(_entries(lab, wanted))
     Path(answer).write_text(json.dumps(entries), encoding="utf-8")
 
 
-def _entries(lab: OpensSessions, wanted: Iterable[LaunchKey]) -> Iterable[dict[str, object]]:
-    digests: dict[int, set[str]] = {}
-    for number, digest in wanted:
-        digests.setdefault(number, set()).add(digest)
+def _entries(lab: OpensSessions, wanted: Mapping[LaunchKey, bool]) -> Iterator[dict[str, object]]:
     kept = lab.session().kernels.store
-    for number, own in digests.items():
+    for number in dict.fromkeys(number for number, _ in wanted):
         version = kept.by_id(number)
         for row in kept.history.launches(number) if version is not None else ():
             digest = launch_digest(row.launch)
-            if version is not None and digest in own:
-                compiled = recompile(lab.session, version, row.launch)
+            if version is not None and (number, digest) in wanted:
+                compiled = recompile(lab.session, version, row.launch, counts=wanted[number, digest])
                 names = {"version_id": number, "launch": digest, "triton": triton_version()}
                 yield {**names, "snapshot": asdict(compiled.snapshot), "stages": compiled.stages}

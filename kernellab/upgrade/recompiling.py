@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from kernellab.errors import KernellabError
 from kernellab.explain.devices import device_of_table
-from kernellab.explain.snapshot import failed_snapshot, snapshot_of
+from kernellab.explain.snapshot import failed_snapshot, resources_snapshot, snapshot_of, unknown_snapshot
 from kernellab.registry import Session
 from kernellab.registry.calls import call_of_launch, compile_call
 from kernellab.store import RecordedLaunch, Snapshot, Version
@@ -26,16 +27,28 @@ class RecompiledLaunch:
     stages: Mapping[str, LineOperations] = field(default_factory=dict)
 
 
-def recompile(open_session: OpenSession, version: Version, launch: RecordedLaunch, **config: Any) -> RecompiledLaunch:
+def recompile(
+    open_session: OpenSession,
+    version: Version,
+    launch: RecordedLaunch,
+    config: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    counts: bool = True,
+) -> RecompiledLaunch:
     """Compile a recorded launch for its own target, with the values of ``config`` in place of its own.
 
-    A failure becomes a snapshot with the reason.
+    Without ``counts``, the snapshot has resources alone. A failure becomes a snapshot with the reason, as does
+    a launch that cannot be made again.
     """
     try:
-        session = open_session(launch.target)
-        call = call_of_launch(session, version, launch, "cpu", config)
-        implementation = compile_call(session, call, takes_best=False)
-        snapshot = snapshot_of(implementation, device_of_table(session.target))
-        return RecompiledLaunch(snapshot, stage_operations(implementation.kernel))
+        call = call_of_launch(open_session(None), version, launch, "cpu", config)
     except KernellabError as error:
-        return RecompiledLaunch(failed_snapshot(error, launch.target, ""))
+        return RecompiledLaunch(unknown_snapshot(error, launch.target))
+    try:
+        session = open_session(launch.target)
+        implementation = compile_call(session, call, takes_best=False)
+        compiled, device = implementation.kernel, device_of_table(session.target)
+        snapshot = snapshot_of(implementation, device, launch) if counts else resources_snapshot(compiled)
+        return RecompiledLaunch(snapshot, stage_operations(compiled))
+    except KernellabError as error:
+        return RecompiledLaunch(failed_snapshot(error, launch.target))

@@ -73,7 +73,7 @@ class UpgradeRow:
         """What became of it; times decide where there are some."""
         if self.after.failure:
             return UpgradeOutcome.UNKNOWN if self.before is None or self.before.failure else UpgradeOutcome.FAILS
-        if self.before is None or self.before.failure:
+        if self.before is None or self.before.failure or not self.before.is_known or not self.after.is_known:
             return UpgradeOutcome.UNKNOWN
         if self.retimed is not None and self.retimed.became is TimeChange.SLOWER:
             return UpgradeOutcome.SLOWER
@@ -98,9 +98,9 @@ class UpgradeRow:
         """The reasons in words; of what cannot be compared, why."""
         if self.outcome is UpgradeOutcome.UNKNOWN:
             was = "" if self.before is None else self.before.failure
-            return (
-                self.after.failure or was or "nothing of its compile was kept; --python compiles it under that Triton"
-            )
+            now = "" if self.after.is_known or not self.after.unknown else self.after.unknown[0]
+            nothing = "nothing was kept of its compile; --python compiles it under that Triton"
+            return self.after.failure or was or now or nothing
         return "; ".join(map(str, self.reasons))
 
 

@@ -57,7 +57,7 @@ def _rows_of(open_session: OpenSession, winner: Winner, other: RecompiledLaunch 
     label, sizes = winner.version.label, winner.sizes
     rows = [compared_row(label, sizes, winner.config, _before(winner.before, other), now.snapshot, parting)]
     for neighbour in winner.neighbours:
-        after = recompile(open_session, winner.version, winner.launch, **neighbour.config).snapshot
+        after = recompile(open_session, winner.version, winner.launch, neighbour.config).snapshot
         words = config_words(neighbour.config)
         rows.append(compared_row(label, sizes, words, neighbour.before, after, is_winner=False))
     return rows

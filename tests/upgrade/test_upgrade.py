@@ -34,6 +34,12 @@ def scaled(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     tl.store(out_ptr + places, tl.load(x_ptr + places, mask=places < n) * 2, mask=places < n)
 
 
+@triton.jit
+def gathered(x_ptr, index_ptr, out_ptr, BLOCK: tl.constexpr):
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + places, tl.load(x_ptr + tl.load(index_ptr + places)))
+
+
 def config(block: int = 1024, warps: int = 4) -> Any:
     return triton.Config({"BLOCK": block}, num_warps=warps)
 
@@ -133,6 +139,27 @@ def test_a_kernel_that_does_not_compile_any_more_fails(lab: kernellab.Lab) -> No
 
     (row,) = upgrade_of(session_of, None, None).suspects
     assert (row.outcome, row.why) == (UpgradeOutcome.FAILS, "the compiler refused it")
+
+
+def test_a_launch_that_cannot_be_made_again_is_unknown(lab: kernellab.Lab) -> None:
+    tuned(lab, config())
+    store = lab.kernels.store
+    as_of_another_triton(store)
+    store.database.execute("UPDATE launches SET launch = replace(launch, '65536', '99999999999999')")
+    store.database.execute("UPDATE snapshots SET launch = 'of another digest'")
+    (row,) = lab.upgrade().rows
+    assert row.outcome is UpgradeOutcome.UNKNOWN
+    assert "no room" in row.why
+
+
+def test_without_kept_integers_accesses_are_compared_without_addresses(lab: kernellab.Lab) -> None:
+    x, index = torch.rand(1 << 16), torch.randint(1 << 16, (1 << 16,), dtype=torch.int32)
+    lab.tune(lab.bind(gathered), grid, x, index, torch.empty_like(x), configs=[config()])
+    as_of_another_triton(lab.kernels.store)
+    (row,) = lab.upgrade().rows
+    assert row.before is not None
+    assert (row.outcome, row.before.wavefronts, row.after.wavefronts) == (UpgradeOutcome.SAME, None, None)
+    assert any("not kept" in sentence for sentence in row.after.unknown)
 
 
 def test_what_was_compiled_under_the_installed_triton_is_compared_only_where_it_is_asked_for(
