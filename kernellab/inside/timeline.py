@@ -83,7 +83,7 @@ class Timeline(Drawable):
 
     @cached_property
     def places_per_sm(self) -> int:
-        """The most programs that ran on one SM at the same time."""
+        """The most programs that ran on one SM at the same time; one that waits for its first turn does not run yet."""
         np = import_uninterrupted("numpy")
         most = 0
         for number in np.unique(self.sm):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from contextlib import closing
+from dataclasses import replace
 from statistics import median
 
 from kernellab._triton.kernel import autotune_settings
+from kernellab.compile.types import Compiled
 from kernellab.errors import CannotRun, LaunchError, UsageError
 from kernellab.inside.rewritten import closure_to_rewrite, rewritten_implementation, run_on_copies
 from kernellab.inside.stamping import TABLE, StampedKernel, stamped_kernel
@@ -15,7 +17,7 @@ from kernellab.inside.timeline import Timeline, times_of_table
 from kernellab.launch.calls import UserCall
 from kernellab.registry.calls import compile_call, has_gpu
 from kernellab.registry.kernels import Session
-from kernellab.target import device_name, multiprocessors
+from kernellab.target import BlockNeeds, device_name, limits_of, multiprocessors, occupancy
 from kernellab.timing.bench import BenchOptions
 from kernellab.timing.gpu_bench import gpu_bench
 from kernellab.timing.launches import Implementation
@@ -107,7 +109,7 @@ def timeline_of_run(
     copied = run_on_copies(session, stamped, timeout_s, zeroed)
     times = times_of_table(copied.arguments[TABLE].cpu().numpy())
     has_device = session.runtime.device == "cuda"
-    return Timeline(
+    timeline = Timeline(
         kernel=stamped.kernel.kernel,
         grid=stamped.kernel_launch.grid,
         device=device_name(_current_device()) if has_device else "",
@@ -123,6 +125,19 @@ def timeline_of_run(
         parts_us=times.parts_us,
         notes=(*notes, *copied.run.notes),
     )
+    return replace(timeline, notes=(*timeline.notes, *late_starts(timeline, stamped.kernel)))
+
+
+def late_starts(timeline: Timeline, kernel: Compiled) -> tuple[str, ...]:
+    """A note where fewer programs ran on an SM at a time than fit on it, though the grid has enough."""
+    limits, resources = limits_of(kernel.target), kernel.resources
+    if limits is None or resources.registers is None:
+        return ()
+    fit = occupancy(limits, BlockNeeds(resources.threads, resources.registers, resources.shared_bytes)).blocks
+    seen = timeline.places_per_sm
+    if seen >= fit or len(timeline.sm) < fit * timeline.multiprocessors:
+        return ()
+    return (f"at most {seen} programs ran on an SM at a time, {fit} fit: the others waited for their first turn",)
 
 
 def _current_device() -> int:

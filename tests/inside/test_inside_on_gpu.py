@@ -14,6 +14,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 import kernellab
 from benchmarks import algebra_kernels
+from benchmarks.timeline import WAITED_CYCLES, places_by_resources, waiting
 from kernellab._triton.sanitizer import sanitized_floats
 from kernellab.errors import UsageError
 from kernellab.launch.recorded_values import RecordedValue, ValueKind
@@ -142,8 +143,10 @@ def test_lines_have_their_shares(lab: kernellab.Lab) -> None:
 
 
 def test_a_grid_of_one_and_a_half_waves_shows_the_second_wave(lab: kernellab.Lab) -> None:
-    places = lab.timeline(spinning, *long_launch(64 * multiprocessors()), BLOCK=128).places_per_sm
-    timeline = lab.timeline(spinning, *long_launch(multiprocessors() * places * 3 // 2), BLOCK=128)
+    one = torch.zeros(1, dtype=torch.int64, device="cuda")
+    places, _ = places_by_resources(lab.compile(waiting, one, WAITED_CYCLES))
+    out = torch.zeros(multiprocessors() * places * 3 // 2, dtype=torch.int64, device="cuda")
+    timeline = lab.timeline(waiting, (len(out),), out, WAITED_CYCLES)
     assert timeline.places_per_sm == places
     assert timeline.waves[1].share == pytest.approx(1 / 3, abs=0.05)
     assert len(timeline.waves) == 2

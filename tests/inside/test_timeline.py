@@ -16,17 +16,19 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 import kernellab
+from benchmarks.timeline import WAITED_CYCLES, places_by_resources, waiting
 from kernellab._triton.closure import closure_of
 from kernellab.errors import CannotRun, UsageError
 from kernellab.inside.rewritten import run_on_copies
 from kernellab.inside.stamping import TABLE, stamped_kernel
 from kernellab.inside.timeline import Timeline, times_of_table
-from kernellab.inside.timeline_verbs import stamped_implementation, timeline_of_run
+from kernellab.inside.timeline_verbs import late_starts, stamped_implementation, timeline_of_run
 from kernellab.launch.calls import UserCall
 from kernellab.registry.calls import compile_call
 from kernellab.source.edits import edits_of
 from kernellab.views.cards.timeline import timeline_card
 from kernellab.views.figures.timeline import lanes_of, merged_bars, timeline_figure, wave_bars
+from tests.tables import every
 
 
 @triton.jit
@@ -254,6 +256,31 @@ def test_waves_follow_from_the_places_of_an_sm() -> None:
     assert [wave.programs for wave in timeline.waves] == [4, 2]
     assert timeline.waves[1].share == pytest.approx(1 / 3)
     assert (timeline.waves[1].start_us, timeline.waves[1].end_us) == (4.0, 8.128)
+
+
+@pytest.mark.parametrize(("warps", "places"), [(1, 32), *every(3, [(2, 32), (4, 16), (8, 8)])[1:]])
+def test_the_kernel_that_waits_has_the_places_of_its_warps_with_and_without_stamps(
+    lab: kernellab.Lab, warps: int, places: int
+) -> None:
+    out = torch.zeros(1, dtype=torch.int64)
+    call = UserCall(lab.bind(waiting), (1,), (out, WAITED_CYCLES), {"num_warps": warps})
+    plain = compile_call(lab.session(), call)
+    copy, _ = stamped_implementation(lab.session(), plain, (), "cpu")
+    assert places_by_resources(plain.kernel)[0] == places_by_resources(copy.kernel)[0] == places
+    loop = plain.kernel.stages["ptx"].partition("$L__BB0_")[2]
+    assert "%clock64" in loop
+    assert not re.search(r"\b(?:ld|st)\.(?:global|local)", loop.partition("bra")[0]), "the loop reaches no memory"
+
+
+def test_programs_that_fit_and_are_not_seen_at_once_are_noted(lab: kernellab.Lab) -> None:
+    out = torch.zeros(1, dtype=torch.int64)
+    compiled = lab.compile(waiting, out, WAITED_CYCLES, num_warps=8)  # eight fit
+    rows = [(n % 2, n // 2 * 100, n // 2 * 100 + 450) for n in range(16)]
+    few, many = timeline_from(table_of(*rows[:14])), timeline_from(table_of(*rows))
+    assert late_starts(few, compiled) == (), "the grid has too few programs"
+    (note,) = late_starts(many, compiled)
+    assert note.startswith("at most 5 programs ran on an SM at a time, 8 fit")
+    assert late_starts(timeline_from(table_of(*((n % 2, n, 900) for n in range(16)))), compiled) == ()
 
 
 def test_gap_tail_idle_time_and_resolution_follow_from_the_stamps() -> None:
