@@ -7,6 +7,7 @@ import ast
 import re
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from kernellab import __version__
@@ -202,7 +203,9 @@ def _command(
         name, help=words, description=f"{words[:1].upper()}{words[1:]}.", epilog=epilog or None
     )
     if names_store:
-        added.add_argument("store", metavar="STORE", nargs="?", help="the folder of kept kernels; default: your own")
+        added.add_argument(
+            "store", metavar="STORE", nargs="?", type=_absolute, help="the folder of kept kernels; default: your own"
+        )
     else:
         added.add_argument("--store", help="the folder of kept kernels, or :memory:")
     added.add_argument("--json", action="store_true", help="answer with one JSON object")
@@ -269,6 +272,10 @@ def value_of(text: str) -> Any:
         return ast.literal_eval(text.strip())
     except (ValueError, SyntaxError):
         return text.strip()
+
+
+def _absolute(text: str) -> str:
+    return str(Path(text).expanduser().absolute())
 
 
 def _positive(text: str) -> float:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from importlib import metadata
 
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError
+from kernellab.explain.code_lines import code_of, line_of, loop_of
 from kernellab.explain.devices import device_of_table
 from kernellab.explain.explanation import unknown_sentences
 from kernellab.explain.facts import AccessFacts, DeviceRates, Facts
@@ -47,6 +49,7 @@ def snapshot_of(implementation: Implementation, device: DeviceRates, launch: Rec
         resident=facts.resident,
         programs_per_sm=facts.programs / max(1, device.multiprocessors),
         instructions=_instructions(compiled),
+        loop_code=_loop_code(compiled),
         accesses=tuple(map(_access_summary, facts.accesses)),
         products=tuple(ProductSummary(dot.line, dot.kind, dot.unit, float(dot.flops)) for dot in facts.dots),
         wavefronts=_wavefronts(facts),
@@ -117,6 +120,18 @@ def _torch_version() -> str:
 def _instructions(compiled: Compiled) -> dict[str, int]:
     stage = next((name for name in ("ptx", "amdgcn") if name in compiled.stages), "")
     return dict(kind_counts(stage, compiled.stages[stage])) if stage else {}
+
+
+def _loop_code(compiled: Compiled) -> dict[str, int]:
+    """The machine instructions by mnemonic, without modifiers: those of lines in loops; of a kernel without, all."""
+    graph, machine = compiled.graph, code_of(compiled).machine
+    looped = {line_of(graph, operation) for operation in graph.operations if loop_of(graph, operation) is not None}
+    counts: Counter[str] = Counter()
+    for line, mnemonics in machine.items():
+        if line in looped or not looped:
+            for mnemonic, count in mnemonics.items():
+                counts[mnemonic.partition(".")[0]] += count
+    return dict(counts)
 
 
 def _access_summary(access: AccessFacts) -> AccessSummary:

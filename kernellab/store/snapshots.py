@@ -44,7 +44,8 @@ class Snapshot:
     """What one version of Triton made of one launch; fields that are not known are None or empty.
 
     Resources are those of `kernellab.compile.types.Resources`. ``instructions`` counts those of the assembly by kind,
-    ``all`` together with the rest. ``programs_per_sm`` is the number of programs for each SM of the ``device``,
+    ``all`` together with the rest; ``loop_code`` those of the machine code by mnemonic, in loops where there are some.
+    ``programs_per_sm`` is the number of programs for each SM of the ``device``,
     ``resident`` how many fit on one at a time. ``wavefronts`` are those of shared memory. ``predicted_ms`` is the
     estimated time on the ``device``, and ``terms`` the milliseconds of each unit alone. ``failure`` says why there is
     no compiled kernel, ``unknown`` what the figures do not contain.
@@ -63,6 +64,7 @@ class Snapshot:
     resident: int | None = None
     programs_per_sm: float | None = None
     instructions: Mapping[str, int] = field(default_factory=dict)
+    loop_code: Mapping[str, int] = field(default_factory=dict)
     accesses: tuple[AccessSummary, ...] = ()
     products: tuple[ProductSummary, ...] = ()
     wavefronts: float | None = None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -18,7 +19,17 @@ PREDICTED_MARGIN = 0.08
 
 _TRAFFIC_MARGIN = 0.05  # of sectors and requests, which are counted
 _WAVEFRONT_MARGIN = 0.08
-_SHARED_SHARE = 0.02  # of the predicted time; below it, wavefronts of shared memory do not count
+_SHARED_SHARE = 0.02  # of the predicted time, that additional wavefronts of shared memory take at least
+_SPILL_MARGIN = 0.1  # of what was spilled before
+_SAME_CODE = 0.02  # of the instructions
+_STEERING_MARGIN = 0.2
+_STEERING = frozenset(
+    {
+        *("IMAD", "IADD3", "IADD", "VIADD", "LOP3", "ISETP", "SEL", "MOV", "CS2R", "S2R", "S2UR", "R2UR", "LEA", "SHF"),
+        *("LDC", "LDCU", "BRA", "PLOP3", "PRMT", "P2R", "R2P", "NOP", "EXIT", "BSSY", "BSYNC", "IABS", "IMNMX"),
+    }
+)
+"""Instructions that compute addresses and steer loops, without the prefix of those for uniform registers."""
 _UNIT_RANKS = {"": 0, "mma": 1, "wmma": 1, "wgmma": 2, "mfma": 2, "tcgen05": 3}
 _KIND_RANKS = {"fp4": 0, "fp8": 1, "int8": 1, "fp16": 2, "bf16": 2, "tf32": 3, "fp32": 4, "fp64": 5}
 _ASYNC_KINDS = ("TMA", "cp.async")
@@ -75,7 +86,7 @@ def _same_basis(before: Snapshot, after: Snapshot) -> bool:
 
 def _spills(before: Snapshot, after: Snapshot) -> Iterator[Reason]:
     was, now = before.spill_bytes, after.spill_bytes
-    if was is not None and now is not None and now > was:
+    if was is not None and now is not None and now > was * (1 + _SPILL_MARGIN):
         yield Reason(ReasonKind.SPILLS, f"spills {was:,} -> {now:,} bytes per thread")
 
 
@@ -207,16 +218,31 @@ def _wavefronts(before: Snapshot, after: Snapshot) -> Iterator[Reason]:
     was, now = before.wavefronts, after.wavefronts
     if was is None or now is None or now <= was * (1 + _WAVEFRONT_MARGIN):
         return
-    shared_ms = after.terms.get("shared memory")
-    if shared_ms is None or after.predicted_ms is None or shared_ms > _SHARED_SHARE * after.predicted_ms:
+    was_ms, now_ms = before.terms.get("shared memory"), after.terms.get("shared memory")
+    is_timed = was_ms is not None and now_ms is not None and after.predicted_ms is not None
+    if not is_timed or (now_ms or 0.0) - (was_ms or 0.0) > _SHARED_SHARE * (after.predicted_ms or 0.0):
         yield Reason(ReasonKind.WAVEFRONTS, f"{_change(was, now)} wavefronts of shared memory")
 
 
 def _slower_predictions(before: Snapshot, after: Snapshot) -> Iterator[Reason]:
     ratio = predicted_ratio(before, after)
-    if ratio is not None and ratio > 1 + PREDICTED_MARGIN:
+    if ratio is not None and ratio > 1 + PREDICTED_MARGIN and not _has_same_loops(before, after):
         times = f"{(before.predicted_ms or 0) * 1e3:.3g} -> {(after.predicted_ms or 0) * 1e3:.3g} us"
         yield Reason(ReasonKind.PREDICTED, f"predicted time {times} ({ratio - 1:+.0%})")
+
+
+def _has_same_loops(before: Snapshot, after: Snapshot) -> bool:
+    """Whether the machine code of the loops does the same work; False where it is not known.
+
+    Memory, floating-point and tensor instructions are the same, and of those that compute addresses and steer loops
+    there are hardly more. A prediction then differs by how the model assigns instructions to lines.
+    """
+    was, now = Counter(before.loop_code), Counter(after.loop_code)
+    if not was or now.total() > was.total() * (1 + _STEERING_MARGIN):
+        return False
+    changed = (was - now) + (now - was)
+    work = sum(count for name, count in changed.items() if name.removeprefix("U") not in _STEERING)
+    return work <= _SAME_CODE * was.total()
 
 
 def _change(was: float, now: float) -> str:

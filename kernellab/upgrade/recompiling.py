@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from kernellab.errors import KernellabError
+from kernellab._triton.kernel import jit_function
+from kernellab._triton.loading import load
+from kernellab.errors import CompileError, KernellabError, UsageError
 from kernellab.explain.devices import device_of_table
 from kernellab.explain.snapshot import failed_snapshot, resources_snapshot, snapshot_of, unknown_snapshot
 from kernellab.registry import Session
@@ -25,6 +27,20 @@ class RecompiledLaunch:
 
     snapshot: Snapshot
     stages: Mapping[str, LineOperations] = field(default_factory=dict)
+
+
+def _revived_kernel(version: Version) -> Any:
+    """The jit function of a version, whose helpers lie in one file with it where they did.
+
+    So lines of helpers are those of the kept snapshot; the registry gives each function a file of its own.
+    """
+    files = {file: f"<{version.label}: {i}>" for i, file in enumerate(dict.fromkeys(_files_of(version)))}
+    functions = (replace(function, file=files[function.file]) for function in version.closure.functions)
+    return jit_function(load(replace(version.closure, functions=tuple(functions))).decorated)
+
+
+def _files_of(version: Version) -> Iterator[str]:
+    return (function.file for function in version.closure.functions)
 
 
 def recompile(
@@ -46,9 +62,12 @@ def recompile(
         return RecompiledLaunch(unknown_snapshot(error, launch.target))
     try:
         session = open_session(launch.target)
+        call = replace(call, kernel=_revived_kernel(version))
         implementation = compile_call(session, call, takes_best=False)
         compiled, device = implementation.kernel, device_of_table(session.target)
         snapshot = snapshot_of(implementation, device, launch) if counts else resources_snapshot(compiled)
         return RecompiledLaunch(snapshot, stage_operations(compiled))
-    except KernellabError as error:
+    except (CompileError, UsageError) as error:
         return RecompiledLaunch(failed_snapshot(error, launch.target))
+    except KernellabError as error:  # a worker that died or was too slow says nothing of the kernel
+        return RecompiledLaunch(unknown_snapshot(error, launch.target))

@@ -193,7 +193,7 @@ def test_regressions_tell_what_became_slower_and_exit_with_1(kernellab: Call) ->
 def test_upgrade_exits_with_1_where_a_winner_is_suspect_and_writes_the_table(kernellab: Call) -> None:
     kernellab("tune", "add.py", "--space", "BLOCK=256", "--limit", "1")
     with closing(Store(Path("store"))) as store:
-        as_of_another_triton(store, predicted_ms=1e-4)
+        as_of_another_triton(store, predicted_ms=1e-4, loop_code={})
     called = kernellab("upgrade", "store", "--summary", "upgrade.md")
     assert called.status == 1
     assert called.out.splitlines()[0].endswith(": 1 suspect"), called.out

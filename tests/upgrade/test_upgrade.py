@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 
 import kernellab
-from kernellab.errors import KernellabError, UsageError
+from kernellab.errors import CompileError, KernellabError, UsageError
 from kernellab.registry import Session
 from kernellab.store import Store
 from kernellab.store.decoding import launch_digest
@@ -77,7 +77,7 @@ def test_a_tuning_keeps_what_the_gate_needs_and_an_equal_compile_is_not_suspect(
     ("facts", "kind"),
     [
         ({"spill_bytes": -4}, ReasonKind.SPILLS),
-        ({"predicted_ms": 0.001}, ReasonKind.PREDICTED),
+        ({"predicted_ms": 0.001, "loop_code": {}}, ReasonKind.PREDICTED),
         ({"registers": 1, "shared_bytes": 7}, None),
     ],
 )
@@ -110,7 +110,7 @@ def test_other_configs_of_the_same_launch_are_neighbours_and_do_not_decide(lab: 
     for row in store.history.launches(version.id):
         snapshot = store.snapshots.of_version(version.id)[launch_digest(row.launch), OTHER]
         if "BLOCK=1024" not in row.launch.config and row.launch.argument("BLOCK").value != 1024:
-            store.snapshots.add(version.id, launch_digest(row.launch), replace(snapshot, predicted_ms=1e-4))
+            store.snapshots.add(version.id, launch_digest(row.launch), replace(snapshot, spill_bytes=-4))
     upgrade = lab.upgrade()
     assert [(row.is_winner, row.outcome) for row in upgrade.rows] == [
         (True, UpgradeOutcome.SAME), (False, UpgradeOutcome.SUSPECT), (False, UpgradeOutcome.SUSPECT)
@@ -134,7 +134,7 @@ def test_a_kernel_that_does_not_compile_any_more_fails(lab: kernellab.Lab) -> No
 
     def session_of(target: str | None) -> Session:
         if target is not None:
-            raise KernellabError("the compiler refused it")
+            raise CompileError("the compiler refused it")
         return lab.session()
 
     (row,) = upgrade_of(session_of, None, None).suspects
@@ -238,7 +238,7 @@ def test_on_a_gpu_suspects_are_timed_again_and_equal_times_clear_them(tmp_path: 
                 for row in store.history.measurements(version.id)]  # fmt: skip
         store.database.execute("DELETE FROM measurements")
         store.history.add_measurements(version.id, rows)
-        as_of_another_triton(store, predicted_ms=1e-4)
+        as_of_another_triton(store, predicted_ms=1e-4, loop_code={})
         (row,) = lab.upgrade().winners
         assert row.retimed is not None
         assert row.outcome is UpgradeOutcome.CLEARED, row.retimed
