@@ -38,6 +38,16 @@ _PER_RECIPE = 2
 PLANTED = "planted.json"
 
 
+def fill_held_out(folder: Path) -> None:
+    """Fill a store with winners at sizes and with configs that no threshold was chosen by; nothing is planted."""
+    with kernellab.Lab(TARGET, folder) as lab:
+        for name, recipe in RECIPES.items():
+            for index, sizes in enumerate(recipe.sizes[-2:]):
+                config = recipe.configs[(index * 5 + 1) % len(recipe.configs)]
+                _tune(lab, f"{name} {dict(sizes)}", recipe.kernel, recipe.grid, recipe.inputs("cpu", **sizes), config)
+    (folder / PLANTED).write_text("{}", encoding="utf-8")
+
+
 def fill(folder: Path) -> None:
     """Fill a store with winners under this Triton, and plant the changes."""
     with kernellab.Lab(TARGET, folder) as lab:
@@ -95,7 +105,8 @@ def gate(folder: Path, python: str | None) -> Iterator[str]:
     rows = {(row.kernel, row.launch, row.config): row for row in upgrade.winners}
     others = [row for key, row in rows.items() if key not in planted]
     yield f"Triton {before} -> {triton.__version__}: {len(rows)} stored winners, {seconds:.0f} s without a GPU"
-    yield from _planted_lines({name: rows[key] for key, name in planted.items()})
+    if planted:
+        yield from _planted_lines({name: rows[key] for key, name in planted.items()})
     yield from _other_lines(others)
     if python is not None:
         yield from _parting_lines(upgrade)
@@ -135,12 +146,16 @@ def _parting_lines(upgrade: Upgrade) -> Iterator[str]:
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("step", nargs="?", choices=("fill", "gate"), help="one step alone, under this Python")
+    options.add_argument(
+        "step", nargs="?", choices=("fill", "fill-held-out", "gate"), help="one step alone, under this Python"
+    )
     options.add_argument("--old", default=".venv-3.6.0/bin/python", help="the Python with the earlier Triton")
     options.add_argument("--folder", type=Path, default=Path("build/upgrade"))
     args = options.parse_args()
     if args.step == "fill":
         return fill(args.folder)
+    if args.step == "fill-held-out":
+        return fill_held_out(args.folder)
     if args.step == "gate":
         return print("\n".join(gate(args.folder, None)))
     run = [args.old, "-m", "benchmarks.upgrade", "--folder", str(args.folder)]
@@ -152,6 +167,10 @@ def main() -> None:
     if control.returncode:
         raise SystemExit(control.returncode)
     lines += ["", "The same store by the Triton that filled it:", *same]
+    held_out = args.folder / "held-out"
+    if not (held_out / PLANTED).exists():
+        subprocess.run([args.old, "-m", "benchmarks.upgrade", "--folder", str(held_out), "fill-held-out"], check=True)
+    lines += ["", "At sizes and with configs that no threshold was chosen by:", *gate(held_out, None)]
     (RESULTS / "upgrade.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     print("\n".join(lines))
     return None
