@@ -210,7 +210,7 @@ def _descendants(root: int) -> set[int]:
 
 
 def _run_first_process(setup: Setup, request: bytes, pipes: _Pipes, supervisor: int) -> NoReturn:
-    """Import the module, fork the confined process, and wait for it; all others end with this process."""
+    """Fork the confined process and wait for it; all others in the namespace end with this process."""
     end_with_parent(supervisor)
     os.close(pipes.control)
     os.close(pipes.lifeline)

@@ -168,7 +168,7 @@ def _record_winner(session: Session, launches: Launches, tuning: Tuning, *, laun
     is_launch = launches_it or row.time_ms is not None
     by: LaunchedBy = "launch" if is_launch else "run"
     version = remember(session.kernels, launches.kernel, record, by=by)
-    if version is not None:
+    if version is not None and not launches_it:  # on a GPU, a snapshot would take longer than many a tuning
         _keep_snapshot(session, version, replace(recorded_launch_of(record), by=by), launches, row.config, compiled)
 
 
