@@ -204,7 +204,11 @@ def _command(
     )
     if names_store:
         added.add_argument(
-            "store", metavar="STORE", nargs="?", type=_absolute, help="the folder of kept kernels; default: your own"
+            "store",
+            metavar="STORE",
+            nargs="?",
+            type=_existing_store,
+            help="the folder of kept kernels; default: your own",
         )
     else:
         added.add_argument("--store", help="the folder of kept kernels, or :memory:")
@@ -276,6 +280,16 @@ def value_of(text: str) -> Any:
 
 def _absolute(text: str) -> str:
     return str(Path(text).expanduser().absolute())
+
+
+def _existing_store(text: str) -> str:
+    """The folder of a store that is there: of a misspelt one, nothing would be compared, and nothing suspect."""
+    from kernellab.store.database import FILE
+
+    folder = _absolute(text)
+    if not (Path(folder) / FILE).is_file():
+        raise argparse.ArgumentTypeError(f"{text!r} holds no kept kernels; expected a folder with {FILE}")
+    return folder
 
 
 def _positive(text: str) -> float:

@@ -201,6 +201,8 @@ def test_upgrade_exits_with_1_where_a_winner_is_suspect_and_writes_the_table(ker
     found = kernellab("upgrade", "store", "--from", OTHER, "--json")
     assert found.status == 1
     assert [(row["outcome"], row["is_winner"]) for row in found.json["rows"]] == [("suspect", True)]
+    assert kernellab("upgrade", "elsewhere").status == 2  # a misspelt store is not one without suspects
+    Store(Path("elsewhere")).close()
     assert kernellab("upgrade", "elsewhere").status == 0  # an empty store has nothing suspect
     assert kernellab("upgrade", "store", "--from", "1.0").status == 2
     assert kernellab("upgrade", "store", "--summary", "upgrade.pdf").status == 2
