@@ -251,7 +251,7 @@ def main() -> None:
                 has_products = "tl.dot" in gpu.source
                 text, agrees = row_of(launch.name, gpu, cpu, has_products)
                 same = any("same outputs" in note for note in gpu.notes)
-                text += "" if same else f"; {gpu.notes[-1]}"
+                text += "" if same else "".join(f"; {note}" for note in gpu.notes)
             except kernellab.KernellabError as exc:
                 text, agrees = f"{launch.name:<26} fails: {exc}", False
             good += agrees
