@@ -293,17 +293,20 @@ class _Scan:
 
 
 def _scan(got: Any, want: ExpectedValue, skipped: Any = None) -> _Scan:
-    """Compare flat, in parts; ``skipped`` elements are never wrong."""
+    """Compare flat, in parts, where ``got`` lies; ``skipped`` elements are never wrong."""
     import torch
 
-    flat, values = got.flatten(), torch.as_tensor(want.value, device=got.device).flatten()
+    flat, values = got.flatten(), torch.as_tensor(want.value).flatten()
     errors = None if want.error is None else want.error.flatten()
     share = 0.0 if errors is not None else error_of_unknown(flat, values, want.unit)
     masks, largest, bound, worst, excess = [], 0.0, 0.0, -1, 0.0
     for start in range(0, flat.numel(), _CHUNK):
         part = slice(start, start + _CHUNK)
-        a, b = flat[part], values[part]
-        allowed = allowed_error(a, b, share if errors is None else errors[part])
+        a, b = flat[part], values[part].to(got.device)
+        if _are_equal_integers(a, b):
+            masks.append(torch.zeros(a.numel(), dtype=torch.bool, device=got.device))
+            continue
+        allowed = allowed_error(a, b, share if errors is None else errors[part].to(got.device))
         difference = distance(a, b)
         wrong = ~is_within(a, b, difference, allowed)
         if skipped is not None:
@@ -320,6 +323,13 @@ def _scan(got: Any, want: ExpectedValue, skipped: Any = None) -> _Scan:
             largest = math.inf if bool((wrong & ~difference.isfinite()).any()) else largest
     mask = torch.cat(masks) if masks else torch.zeros(0, dtype=torch.bool, device=got.device)
     return _Scan(mask, largest, bound, worst)
+
+
+def _are_equal_integers(a: Any, b: Any) -> bool:
+    """Whether all elements are equal, of a dtype without roundings: such a part has no error and no bound."""
+    import torch
+
+    return not (a.is_floating_point() or a.is_complex()) and a.dtype == b.dtype and torch.equal(a, b)
 
 
 def _wide_share(allowed: float, got: Any, want: Any) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
@@ -26,6 +27,7 @@ from kernellab.source import Closure
 _FILLS = (0, 0x41)
 """Bytes of two values that differ much in any format: of one alone, a softmax of equal elements shows nothing."""
 _REASONS_AT_MOST = 5
+_MANY = 1 << 26  # elements, whose bounds take the CPU tens of seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,7 @@ class Examiner:
             )
         self._beyond_bounds.setdefault(name, 0)
         if not check.equal:
-            expected = with_tolerance(output, expected, tolerance)
+            expected = with_tolerance(output.to(expected.value.device), expected, tolerance)
             check = compare_output("the reference", name, output, expected)
             self._beyond_bounds[name] += check.equal
         return check, expected
@@ -209,7 +211,7 @@ class Examiner:
     def _run(
         self, question: Question, inputs: Mapping[str, Any], poison: int
     ) -> tuple[list[torch.Tensor], tuple[Decision, Reason] | None]:
-        """Run the program on copies of inputs; return its outputs on the CPU, or the reason against the run."""
+        """Run the program on copies of inputs; return its outputs, or the reason against the run."""
         given = copies_of(self.specification.lay_out(question.case, inputs), self.device)
         gaps = fill_gaps(given, poison)
         for name in self._filled_outputs(question, inputs):
@@ -225,7 +227,7 @@ class Examiner:
             or self._changed_input(question, inputs, given)
             or self._written_gap(question, gaps)
         )
-        return [output.cpu() for output in made], problem
+        return made, problem
 
     def _aliased_output(
         self, question: Question, given: Mapping[str, Any], outputs: Sequence[torch.Tensor]
@@ -281,7 +283,13 @@ class Examiner:
             raise UsageError(f"reference() of {path} raised {type(exc).__name__}: {first_line(exc)}") from exc
 
     def _expected_values(self, inputs: Mapping[str, Any]) -> dict[str, ExpectedValue]:
-        values = bounded_values(self.specification.expected, inputs)
+        """Return the reference with its bounds; that of many elements is computed on the GPU, if there is room."""
+        values, expected = None, self.specification.expected
+        if self.device != "cpu" and _elements_of(inputs) > _MANY:
+            with suppress(RuntimeError):  # too little memory there, or a reference that mixes in tensors of the CPU
+                values = bounded_values(expected, copies_of(inputs, self.device))
+        if values is None:
+            values = bounded_values(expected, inputs)
         return {
             name: value if isinstance(value, ExpectedValue) else ExpectedValue(torch.as_tensor(value))
             for name, value in values.items()
@@ -311,7 +319,7 @@ class Examiner:
         """
         if question.distribution == AS_SPECIFIED:
             return False
-        return not bool((wrong_elements(output, expected) & ~wrong_elements(native, expected)).any())
+        return not bool((wrong_elements(output.cpu(), expected) & ~wrong_elements(native, expected)).cpu().any())
 
     def _value_reason(self, question: Question, name: str, check: Check, run: int) -> Reason:
         worst = check.worst
@@ -346,6 +354,10 @@ def fill_output(tensor: torch.Tensor, byte: int) -> None:
     tensor.copy_(
         torch.full((tensor.element_size(),), byte, dtype=torch.uint8).view(tensor.dtype).reshape(()).to(tensor.device)
     )
+
+
+def _elements_of(inputs: Mapping[str, Any]) -> int:
+    return sum(value.numel() for value in inputs.values() if isinstance(value, torch.Tensor))
 
 
 def _name_of(dtype: torch.dtype) -> str:

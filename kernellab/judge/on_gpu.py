@@ -7,7 +7,7 @@ but for the flush; its outputs are compared. The candidate and the baseline are 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -36,6 +36,7 @@ ROUNDS = 100
 _FIRST_ROUNDS = 5
 _CONFIDENCE = 0.95
 _CONTENTS = 4  # sets of inputs of different contents, taken in turn
+_PART = 1 << 26  # elements that are compared at once
 _HELD = 3  # sets that stay allocated, so that their addresses do not come back
 _LAUNCH_BOUND_US = 5.0
 _BEYOND_ROOF = 0.9
@@ -46,12 +47,15 @@ _LEFT_OVER = 0x7B
 
 @dataclass(slots=True)
 class TimedProgram:
-    """Runs of a program for the stopwatch: ``before`` makes fresh inputs, ``launch`` runs, ``after`` compares."""
+    """Runs of a program for the stopwatch: ``before`` makes fresh inputs, ``launch`` runs, ``after`` compares.
+
+    ``expected`` has the outputs for each of ``contents``, ``largest`` the largest magnitude of each of them.
+    """
 
     run: Callable[[Mapping[str, Any]], list[torch.Tensor]]
     contents: Sequence[Mapping[str, Any]]
     expected: Sequence[Sequence[torch.Tensor]]
-    tolerances: Sequence[Sequence[torch.Tensor]]
+    largest: Sequence[Sequence[torch.Tensor]]
     allocations: Sequence[tuple[int, ...]] = ()
     wrong: list[torch.Tensor] = field(default_factory=list)
     _number: int = 0
@@ -75,21 +79,38 @@ class TimedProgram:
 
     def _after(self) -> None:
         number = self._number % len(self.contents)
-        for got, want, tolerance in zip(self._outputs, self.expected[number], self.tolerances[number], strict=True):
+        for got, want, largest in zip(self._outputs, self.expected[number], self.largest[number], strict=True):
             if got.numel():
-                self.wrong.append(_is_beyond(got, want, tolerance))
+                self.wrong.append(_is_beyond(got, want, largest))
 
     def has_wrong(self) -> bool:
         """Whether an output of a timed run was wrong."""
         return any(bool(flag) for flag in self.wrong)
 
 
-def _is_beyond(got: torch.Tensor, want: torch.Tensor, tolerance: torch.Tensor) -> torch.Tensor:
-    """Return whether an element is further away than its tolerance, as a tensor on the GPU."""
+def _is_beyond(got: torch.Tensor, want: torch.Tensor, largest: torch.Tensor) -> torch.Tensor:
+    """Whether an element is further away than some roundings of it and of the largest, as a tensor on the GPU."""
     if not got.is_floating_point():
         return (got != want).any()
-    is_near = (got.double() - want.double()).abs() <= tolerance
-    return ~(is_near | (got == want) | (got.isnan() & want.isnan())).all()
+    rounding, wrong = torch.finfo(got.dtype).eps, []
+    for a, b in zip(_parts(got), _parts(want), strict=True):
+        tolerance = rounding * (8 * b.double().abs().nan_to_num(0, 0, 0) + 4 * largest)
+        is_near = (a.double() - b.double()).abs() <= tolerance
+        wrong.append(~(is_near | (a == b) | (a.isnan() & b.isnan())).all())
+    return torch.stack(wrong).any()
+
+
+def _parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    flat = tensor.flatten()
+    return (flat[start : start + _PART] for start in range(0, flat.numel(), _PART))
+
+
+def _largest(output: torch.Tensor) -> torch.Tensor:
+    """Return the largest finite magnitude of an output, 0 of integers, as a tensor on the GPU."""
+    if not output.is_floating_point() or not output.numel():
+        return torch.zeros((), dtype=torch.float64, device=output.device)
+    parts = [part.double().abs().nan_to_num(0, 0, 0).max() for part in _parts(output)]
+    return torch.stack(parts).max()
 
 
 def with_gpu_trials(
@@ -231,11 +252,11 @@ class _CaseClock:
         """Return the candidate for the stopwatch; what it must return is what it returned when it was checked."""
         checked = self._replay(config, 0xFF)
         expected = [[output.clone() for output in checked(copies_of(given, "cuda"))] for given in contents]
-        tolerances = [[_tolerance(output) for output in outputs] for outputs in expected]
+        largest = [[_largest(output) for output in outputs] for outputs in expected]
         values = self.program.values
         made = {index for step in self.program.steps for index in step.results if index >= 0}
         shapes = [(math.prod(values[i].shape) * getattr(torch, values[i].dtype).itemsize,) for i in sorted(made)]
-        return TimedProgram(self._replay(config, None), contents, expected, tolerances, shapes)
+        return TimedProgram(self._replay(config, None), contents, expected, largest, shapes)
 
     def _fastest_config(self, watch: Stopwatch, contents: Sequence[Mapping[str, Any]]) -> int:
         """Return the fastest config of autotuned launches here that passes all trials.
@@ -273,7 +294,7 @@ class _CaseClock:
         except Exception as exc:
             path = self.specification.path.name
             raise UsageError(f"baseline() of {path} raised {type(exc).__name__}: {first_line(exc)}") from exc
-        return TimedProgram(run, contents, expected, [[_tolerance(o) for o in outputs] for outputs in expected])
+        return TimedProgram(run, contents, expected, [[_largest(o) for o in outputs] for outputs in expected])
 
     def _result(self, samples: Sequence[Sequence[float]]) -> Timing:
         own = interval(samples[0], confidence=_CONFIDENCE)
@@ -350,12 +371,3 @@ def needed_shares(specification: Specification, seed: int) -> dict[str, float]:
             changed += any(not same_bits(before[key], after[key]) for key in before)
         shares[name] = changed / len(places)
     return shares
-
-
-def _tolerance(output: torch.Tensor) -> torch.Tensor:
-    """Return the tolerance of a repeated run: some roundings of the output's largest elements."""
-    if not output.is_floating_point():
-        return torch.zeros((), device=output.device)
-    largest = output.double().abs().nan_to_num(0, 0, 0)
-    top = largest.max() if output.numel() else torch.zeros((), device=output.device, dtype=torch.float64)
-    return largest * 8 * torch.finfo(output.dtype).eps + top * 4 * torch.finfo(output.dtype).eps

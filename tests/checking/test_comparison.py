@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from kernellab.checking import comparison
 from kernellab.checking.check_launch import require_equal
 from kernellab.checking.comparison import (
     EDGES,
@@ -14,6 +15,7 @@ from kernellab.checking.comparison import (
     OutputDifference,
     agree,
     compare,
+    compare_output,
     output_difference,
 )
 from kernellab.checking.error_detail import detail_of
@@ -268,3 +270,15 @@ def test_integers_of_64_bits_that_differ_by_little_are_told_with_all_digits() ->
         require_equal(check, "kernel")
     (far,) = compare("y", {"y": ExpectedValue(torch.tensor([-(2**62) - 7]))}, {"y": torch.tensor([2**62])})
     assert far.max_error == 2.0**63
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int64, torch.bool])
+def test_equal_integers_have_no_error_and_unequal_ones_are_found_in_any_part(monkeypatch, dtype):
+    monkeypatch.setattr(comparison, "_CHUNK", 4)
+    want = torch.arange(10).remainder(2).to(dtype)
+    same = compare_output("reference", "out", want.clone(), ExpectedValue(want))
+    assert (same.equal, same.max_error, same.tolerance) == (True, 0.0, 0.0)
+    got = want.clone()
+    got[9] = 0
+    check = compare_output("reference", "out", got, ExpectedValue(want))
+    assert (check.mismatched, check.worst.index) == (1, (9,))

@@ -10,10 +10,42 @@ from kernellab.judge.judging import judge
 from kernellab.judge.on_gpu import needed_shares
 from kernellab.judge.specification import read_specification
 from kernellab.judge.verdict import Verdict
-from tests.judge.files import ADDER, ADDITION, write
+from tests.judge.files import ADDER, ADDITION, HEAD, write
 from tests.judge.test_judging import GLUON, TUNED
 
 TIMED = ADDITION.replace('"hidden":', '"timed": [{"n": 1 << 24}], "hidden":') + "\n\nbaseline = reference\n"
+
+BEYOND_32_BITS = """
+import torch
+
+sizes = {"shown": [{"n": 1000}], "timed": [{"n": (1 << 31) + 1000}]}
+
+
+def inputs(generator, n):
+    part = torch.randint(0, 200, (1 << 20,), generator=generator, dtype=torch.uint8)
+    return {"x": part.repeat(n // part.numel() + 1)[:n]}
+
+
+def reference(x):
+    return x + 1
+"""
+INCREMENT = (
+    HEAD
+    + """
+
+@triton.jit
+def increment(x, out, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    tl.store(out + offsets, tl.load(x + offsets, mask=mask) + 1, mask=mask)
+
+
+def solve(x):
+    out = torch.empty_like(x)
+    increment[(triton.cdiv(x.numel(), 4096),)](x, out, x.numel(), BLOCK=4096)
+    return out
+"""
+)
 
 
 def on_gpu(folder: Path, candidate: str, specification: str = TIMED) -> Verdict:
@@ -37,6 +69,20 @@ def test_a_kernel_in_gluon_that_is_wrong_is_found_on_the_gpu(tmp_path):
     verdict = on_gpu(tmp_path, GLUON.replace("mask=mask)\n\n", "mask=offsets < n - 1)\n\n"))
     assert verdict.verdict == "wrong"
     assert verdict.reasons[0].rule == "values"
+
+
+@pytest.mark.gpu
+def test_more_elements_than_32_bits_count_are_judged_and_timed(tmp_path):
+    verdict = on_gpu(tmp_path, INCREMENT, BEYOND_32_BITS)
+    assert verdict.is_accepted, verdict.reasons
+    assert verdict.timings[0].sizes == (("n", (1 << 31) + 1000),)
+
+
+@pytest.mark.gpu
+def test_offsets_of_32_bits_fail_where_elements_go_beyond(tmp_path):
+    verdict = on_gpu(tmp_path, INCREMENT.replace(".to(tl.int64)", ""), BEYOND_32_BITS)
+    assert not verdict.is_accepted
+    assert {trial.outcome for trial in verdict.trials if trial.sizes == (("n", 1000),)} == {"right"}
 
 
 @pytest.mark.gpu
