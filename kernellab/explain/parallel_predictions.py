@@ -55,11 +55,16 @@ def predict_request(request: PredictionRequest, progress: ProgressCallback) -> P
     Raises:
         UsageError: times of its target cannot be predicted.
     """
-    launch = KernelLaunch(request.job, None, request.arguments, request.grid, (), None, {})
     try:
-        return predict_implementation(Implementation(request.name, launch, request.compiled), request.device)
+        return predict_implementation(implementation_of_request(request), request.device)
     except NeedsContents:
         return None
+
+
+def implementation_of_request(request: PredictionRequest) -> Implementation:
+    """Return the compiled launch of a request, whose arguments are views."""
+    launch = KernelLaunch(request.job, None, request.arguments, request.grid, (), None, {})
+    return Implementation(request.name, launch, request.compiled)
 
 
 def predict_all(

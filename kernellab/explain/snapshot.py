@@ -83,14 +83,18 @@ def resources_snapshot(compiled: Compiled) -> Snapshot:
 
 def keep_snapshot(store: Store, version: Version, launch: RecordedLaunch, implementation: Implementation) -> None:
     """Store the snapshot of a recorded launch, once for each version of Triton; where there is none, nothing."""
-    digest = launch_digest(launch)
-    if (digest, triton_version()) in store.snapshots.of_version(version.id):
+    if has_snapshot(store, version, launch):
         return
     try:
         snapshot = snapshot_of(implementation, device_of_table(implementation.kernel.target), launch)
     except KernellabError:  # `lab.upgrade` compares the resources, which are kept with every launch
         return
-    store.snapshots.add(version.id, digest, snapshot)
+    store.snapshots.add(version.id, launch_digest(launch), snapshot)
+
+
+def has_snapshot(store: Store, version: Version, launch: RecordedLaunch) -> bool:
+    """Whether the snapshot of a recorded launch under the installed Triton is stored."""
+    return (launch_digest(launch), triton_version()) in store.snapshots.of_version(version.id)
 
 
 def failed_snapshot(error: KernellabError, target: str) -> Snapshot:

@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kernellab._triton.kernel import Kernel, autotune_settings, supplied_names, variant_with
-from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError
 from kernellab.ir.effects import Effects
 from kernellab.launch.arguments import memory_of
@@ -22,7 +21,6 @@ from kernellab.store import LaunchedBy, RecordedLaunch, Version
 from kernellab.store.columns import Status
 from kernellab.target import device_name, parse_target
 from kernellab.timing.bench import Bench
-from kernellab.timing.config import Config
 from kernellab.timing.launches import (
     Implementation,
     KernelLaunch,
@@ -168,17 +166,26 @@ def _record_winner(session: Session, launches: Launches, tuning: Tuning, *, laun
     is_launch = launches_it or row.time_ms is not None
     by: LaunchedBy = "launch" if is_launch else "run"
     version = remember(session.kernels, launches.kernel, record, by=by)
-    if version is not None and not launches_it:  # on a GPU, a snapshot would take longer than many a tuning
-        _keep_snapshot(session, version, replace(recorded_launch_of(record), by=by), launches, row.config, compiled)
+    if version is not None:
+        recorded = replace(recorded_launch_of(record), by=by)
+        _keep_snapshot(session, version, recorded, implementation_of(launches, row.config, compiled), launches_it)
 
 
 def _keep_snapshot(
-    session: Session, version: Version, launch: RecordedLaunch, launches: Launches, config: Config, compiled: Compiled
+    session: Session, version: Version, launch: RecordedLaunch, winner: Implementation, is_later: bool
 ) -> None:
-    """Keep what this Triton made of the winner, for `lab.upgrade` under a later one."""
-    from kernellab.explain.snapshot import keep_snapshot  # most of `kernellab.explain`
+    """Keep what this Triton made of the winner, for `lab.upgrade` under a later one.
 
-    keep_snapshot(session.kernels.store, version, launch, implementation_of(launches, config, compiled))
+    On a GPU, where it would take longer than many a tuning, the workers do so while the notebook goes on.
+    """
+    from kernellab.explain.snapshot import keep_snapshot  # most of `kernellab.explain`
+    from kernellab.explain.snapshot_jobs import keep_snapshot_later
+
+    store, compiler = session.kernels.store, session.compiler
+    if is_later:
+        keep_snapshot_later(compiler.pool, compiler.timeout_s, store, version, launch, winner)
+    else:
+        keep_snapshot(store, version, launch, winner)
 
 
 def _first_fitting(tuning: Tuning) -> int:

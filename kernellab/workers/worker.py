@@ -25,6 +25,7 @@ from kernellab.workers.forks_and_interrupts import (
     Stop,
     at_fork,
     hold_lock,
+    in_background,
     lock,
     run_uninterrupted,
     run_uninterrupted_with_progress,
@@ -274,6 +275,7 @@ class Pool:
         self.workers = tuple(Worker(kind, self.server) for _ in range(size))
         self._at_work: AtWork
         self._free: queue.SimpleQueue[Worker]
+        self._background: list[threading.Thread]
         self._start_anew()
         at_fork(self, in_child=Pool._start_anew)
 
@@ -302,10 +304,17 @@ class Pool:
 
         return run_uninterrupted_with_progress(run, asked, job.subject, progress)
 
+    def run_in_background(self, step: Callable[[], object]) -> None:
+        """Run ``step``, which waits for a job, while the caller goes on; `close` waits a few seconds for it."""
+        self._background = [thread for thread in self._background if thread.is_alive()]
+        self._background.append(in_background(step))
+
     def close(self) -> None:
         """Stop all processes and the server."""
 
         def stop_all() -> None:
+            for thread in self._background:
+                thread.join(_LAST_MOMENT_S)
             self._at_work.ask("ended: its worker was closed")
             for worker in self.workers:
                 worker.close()
@@ -314,7 +323,7 @@ class Pool:
         run_uninterrupted(stop_all)
 
     def _start_anew(self) -> None:
-        self._at_work, self._free = AtWork(), queue.SimpleQueue()
+        self._at_work, self._free, self._background = AtWork(), queue.SimpleQueue(), []
         for worker in self.workers:
             self._free.put(worker)
 

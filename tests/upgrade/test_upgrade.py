@@ -19,6 +19,7 @@ from kernellab.errors import CompileError, KernellabError, UsageError
 from kernellab.registry import Session
 from kernellab.store import Store
 from kernellab.store.decoding import launch_digest
+from kernellab.tune import verbs as tune_verbs
 from kernellab.upgrade.comparison import ReasonKind
 from kernellab.upgrade.result import UpgradeOutcome
 from kernellab.upgrade.verbs import upgrade_of
@@ -211,6 +212,22 @@ def test_a_python_that_does_not_answer_says_so(lab: kernellab.Lab, python: str, 
         lab.upgrade(python=python)
 
 
+def test_a_worker_makes_the_same_snapshot_as_this_process(lab: kernellab.Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    tuned(lab, config())
+    store = lab.kernels.store
+    version = store.find("scaled")
+    assert version is not None
+    kept = store.snapshots.of_version(version.id)
+    assert len(kept) == 1
+    store.database.execute("DELETE FROM snapshots")
+    keep = tune_verbs._keep_snapshot
+    monkeypatch.setattr(tune_verbs, "_keep_snapshot", lambda *call: keep(*call[:4], True))
+    tuned(lab, config())
+    for thread in lab.compiler.pool._background:
+        thread.join(60)
+    assert store.snapshots.of_version(version.id) == kept
+
+
 def test_snapshots_leave_the_store_with_their_version(tmp_path: Path) -> None:
     with shared_lab("cuda:90", tmp_path / "store") as lab:
         tuned(lab, config())
@@ -231,6 +248,7 @@ def test_on_a_gpu_suspects_are_timed_again_and_equal_times_clear_them(tmp_path: 
             scaled, lambda meta: (triton.cdiv(n, meta["BLOCK"]),), x, torch.empty_like(x), n,
             configs=[config(1024), config(2048, 8)],
         )  # fmt: skip
+    with kernellab.Lab(store=tmp_path) as lab:  # the snapshot of a winner comes at the end of the session at last
         store = lab.kernels.store
         version = store.find("scaled")
         assert version is not None
