@@ -125,9 +125,10 @@ def _rows(timed: list[UpgradeRow], planted: list[str], chosen: set[str]) -> Iter
         is_suspect = row.reasons != () or row.outcome is UpgradeOutcome.FAILS
         counts[row.kernel in planted, is_suspect, is_slower] += 1
         words = "" if ratio is None else f"{ratio.median:5.2f} {ratio.low:5.2f} {ratio.high:5.2f}"
+        by = "timed by the gate" if _key_of(row) in chosen else ""
         yield (
             f"{row.kernel:<26}{'yes' if row.kernel in planted else '':<9}{'suspect' if is_suspect else '':<10}"
-            f"{row.ratio or 1:5.2f}  {'timed by the gate' if _key_of(row) in chosen else '':<18}{row.retimed.became:<13}"
+            f"{row.ratio or 1:5.2f}  {by:<18}{row.retimed.became:<13}"
             f"{words}  {row.retimed.best}{row.retimed.reason}  {'; '.join(map(str, row.reasons))[:160]}"
         )
     planted_rows = sum(n for key, n in counts.items() if key[0])
