@@ -144,6 +144,7 @@ def _rows(timed: list[UpgradeRow], planted: list[str], chosen: set[str]) -> Iter
 
 def main() -> None:
     """Run one step."""
+    triton.set_allocator(lambda size, align, stream: torch.empty(size, device="cuda", dtype=torch.int8))
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("step", choices=("fill", "gate"))
     options.add_argument("folder", type=Path)

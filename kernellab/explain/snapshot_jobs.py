@@ -1,4 +1,4 @@
-"""Snapshots of launches on a GPU, made in the compile workers while the notebook goes on."""
+"""Snapshots of launches, made in the compile workers: side by side, or while the notebook goes on."""
 
 from __future__ import annotations
 
@@ -34,18 +34,31 @@ def keep_snapshot_later(
     """
     if has_snapshot(store, version, launch):
         return
-    request = request_of(implementation, device_of_table(implementation.kernel.target))
-    if request is None:
-        return
-    job = Job(answer_snapshot, SnapshotRequest(request, launch), f"Keeping what was compiled of {request.name}")
+    job = _job(implementation, launch)
 
     def keep() -> None:
         with contextlib.suppress(KernellabError):  # `lab.upgrade` compares the resources, which are kept anyway
-            snapshot = pool.run(job, timeout_s)
+            snapshot = None if job is None else pool.run(job, timeout_s)
             if snapshot is not None:
                 store.snapshots.add(version.id, launch_digest(launch), snapshot)
 
     pool.run_in_background(keep)
+
+
+def snapshot_by_worker(
+    pool: Pool, timeout_s: float, implementation: Implementation, launch: RecordedLaunch
+) -> Snapshot:
+    """The snapshot of a recorded launch, from a worker where that can have its arguments."""
+    job = _job(implementation, launch)
+    snapshot = None if job is None else pool.run(job, timeout_s)
+    return snapshot or snapshot_of(implementation, device_of_table(implementation.kernel.target), launch)
+
+
+def _job(implementation: Implementation, launch: RecordedLaunch) -> Job[SnapshotRequest, Snapshot | None] | None:
+    request = request_of(implementation, device_of_table(implementation.kernel.target))
+    if request is None:
+        return None
+    return Job(answer_snapshot, SnapshotRequest(request, launch), f"Counting what {request.name} executes")
 
 
 def answer_snapshot(request: SnapshotRequest, progress: ProgressCallback) -> Snapshot | None:

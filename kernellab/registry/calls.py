@@ -51,15 +51,18 @@ def call_of_launch(
     launch: RecordedLaunch,
     device: str,
     config: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    fills_floats: bool = True,
 ) -> UserCall:
     """Return the call of a recorded launch on new arguments, with the values of ``config`` in place of its own.
 
-    With a config, the grid is that of the grid function, where its text is known.
+    With a config, the grid is that of the grid function, where its text is known. Without ``fills_floats``,
+    floating-point tensors have any contents.
 
     Raises:
         UsageError: an argument or a constexpr cannot be made again.
     """
-    arguments = regenerated_inputs(launch, device)
+    arguments = regenerated_inputs(launch, device, fills_floats=fills_floats)
     values = {**values_of(launch), **{name: value for name, value in config.items() if value is not None}}
     grid: Any = launch.grid
     if config and (formula := grid_text(recorded_version(session.kernels.store, version).launches)) is not None:

@@ -113,13 +113,17 @@ def listed_tensor(values, shape, dtype, device):  # type: ignore[no-untyped-def]
     return torch.tensor(values, dtype=dtype, device=device).reshape(shape)
 
 
-def regenerated_inputs(launch: RecordedLaunch, device: str) -> dict[str, Any]:
+def regenerated_inputs(launch: RecordedLaunch, device: str, *, fills_floats: bool = True) -> dict[str, Any]:
     """The inputs of a launch, regenerated as by the exported ``inputs``."""
-    return regenerated_arguments(given_arguments(launch), device, 0)
+    return regenerated_arguments(given_arguments(launch), device, 0, fills_floats=fills_floats)
 
 
-def regenerated_arguments(given: Sequence[Argument], device: str, seed: int) -> dict[str, Any]:
+def regenerated_arguments(
+    given: Sequence[Argument], device: str, seed: int, *, fills_floats: bool = True
+) -> dict[str, Any]:
     """New arguments of these layouts by name, as by the exported function.
+
+    Without ``fills_floats``, floating-point tensors have any contents, which suffices to compile.
 
     Raises:
         UsageError: an argument cannot be made anew, or the machine has no room for it.
@@ -131,7 +135,7 @@ def regenerated_arguments(given: Sequence[Argument], device: str, seed: int) -> 
     arguments: dict[str, Any] = {}
     for argument in given:
         try:
-            arguments[argument.name] = _value(argument, arguments, generator, device)
+            arguments[argument.name] = _value(argument, arguments, generator, device, fills_floats)
         except (RuntimeError, ValueError, OverflowError) as exc:
             raise UsageError(
                 f"{argument.name} of the recorded launch cannot be made again: {first_line(exc)}."
@@ -139,16 +143,16 @@ def regenerated_arguments(given: Sequence[Argument], device: str, seed: int) -> 
     return arguments
 
 
-def _value(argument: Argument, made: Mapping[str, Any], generator: Any, device: str) -> Any:
+def _value(argument: Argument, made: Mapping[str, Any], generator: Any, device: str, fills_floats: bool) -> Any:
     if argument.alias:
         return made[argument.alias]
     match argument.kind:
         case "tensor":
-            return _tensor(argument, generator, device)
+            return _tensor(argument, generator, device, fills_floats)
         case "tuple":
-            return tuple(_value(member, made, generator, device) for member in argument.members)
+            return tuple(_value(member, made, generator, device, fills_floats) for member in argument.members)
         case "descriptor":
-            return _descriptor(argument, _value(argument.members[0], made, generator, device))
+            return _descriptor(argument, _value(argument.members[0], made, generator, device, fills_floats))
         case "dtype":
             import triton.language as tl
 
@@ -169,10 +173,12 @@ def _descriptor(argument: Argument, base: Any) -> Any:
     return gluon_descriptor(base, list(argument.block), argument.value)
 
 
-def _tensor(argument: Argument, generator: Any, device: str) -> Any:
+def _tensor(argument: Argument, generator: Any, device: str, fills_floats: bool) -> Any:
     import torch
 
     dtype = getattr(torch, argument.dtype)
+    if dtype.is_floating_point and not fills_floats:
+        return torch.empty_strided(argument.shape, argument.stride, dtype=dtype, device=device)
     if argument.values is not None:
         return listed_tensor(list(argument.values), argument.shape, dtype, device)  # type: ignore[no-untyped-call]
     low, high = bounds_of(argument)

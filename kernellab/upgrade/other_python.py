@@ -22,7 +22,7 @@ from kernellab.settings import child_environment
 from kernellab.source import MalformedData, parse_json
 from kernellab.store import snapshot_from_jsonable
 from kernellab.store.decoding import launch_digest
-from kernellab.upgrade.recompiling import RecompiledLaunch, recompile
+from kernellab.upgrade.recompiling import LaunchToCompile, RecompiledLaunch, recompile_all
 from kernellab.upgrade.winners import Winner
 
 _PROGRAM = (
@@ -108,11 +108,14 @@ def write_compiles(
 
 def _entries(lab: OpensSessions, wanted: Mapping[LaunchKey, bool]) -> Iterator[dict[str, object]]:
     kept = lab.session().kernels.store
+    keys, launches = list[LaunchKey](), list[LaunchToCompile]()
     for number in dict.fromkeys(number for number, _ in wanted):
         version = kept.by_id(number)
         for row in kept.history.launches(number) if version is not None else ():
-            digest = launch_digest(row.launch)
-            if version is not None and (number, digest) in wanted:
-                compiled = recompile(lab.session, version, row.launch, counts=wanted[number, digest])
-                names = {"version_id": number, "launch": digest, "triton": triton_version()}
-                yield {**names, "snapshot": asdict(compiled.snapshot), "stages": compiled.stages}
+            key = number, launch_digest(row.launch)
+            if version is not None and key in wanted:
+                keys.append(key)
+                launches.append(LaunchToCompile(version, row.launch, counts=wanted[key]))
+    for (number, digest), compiled in zip(keys, recompile_all(lab.session, launches), strict=True):
+        names = {"version_id": number, "launch": digest, "triton": triton_version()}
+        yield {**names, "snapshot": asdict(compiled.snapshot), "stages": compiled.stages}

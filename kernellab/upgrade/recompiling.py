@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
+from itertools import count
 from typing import Any
 
 from kernellab._triton.kernel import jit_function
 from kernellab._triton.loading import load
 from kernellab.errors import CompileError, KernellabError, UsageError
-from kernellab.explain.devices import device_of_table
-from kernellab.explain.snapshot import failed_snapshot, resources_snapshot, snapshot_of, unknown_snapshot
+from kernellab.explain.snapshot import failed_snapshot, resources_snapshot, unknown_snapshot
+from kernellab.explain.snapshot_jobs import snapshot_by_worker
 from kernellab.registry import Session
 from kernellab.registry.calls import call_of_launch, compile_call
 from kernellab.store import RecordedLaunch, Snapshot, Version
 from kernellab.upgrade.stages import LineOperations, stage_operations
+from kernellab.workers.forks_and_interrupts import Stop, run_in_parallel
 
 OpenSession = Callable[[str | None], Session]
 """Opens the session of a target: `Lab.session`."""
@@ -43,29 +44,49 @@ def _files_of(version: Version) -> Iterator[str]:
     return (function.file for function in version.closure.functions)
 
 
-def recompile(
-    open_session: OpenSession,
-    version: Version,
-    launch: RecordedLaunch,
-    config: Mapping[str, Any] = MappingProxyType({}),
-    *,
-    counts: bool = True,
-) -> RecompiledLaunch:
-    """Compile a recorded launch for its own target, with the values of ``config`` in place of its own.
+@dataclass(frozen=True, slots=True)
+class LaunchToCompile:
+    """A recorded launch of a version, with the values of ``config`` in place of its own.
 
-    Without ``counts``, the snapshot has resources alone. A failure becomes a snapshot with the reason, as does
-    a launch that cannot be made again.
+    Without ``counts``, its snapshot has resources alone.
     """
+
+    version: Version
+    launch: RecordedLaunch
+    config: Mapping[str, Any] = field(default_factory=dict)
+    counts: bool = True
+
+
+def recompile_all(open_session: OpenSession, wanted: Sequence[LaunchToCompile]) -> list[RecompiledLaunch]:
+    """Compile recorded launches for their own targets, side by side in the compile workers.
+
+    A failure becomes a snapshot with the reason, as does a launch that cannot be made again.
+    """
+    places, workers = count(), len(open_session(None).compiler.pool.workers)
+
+    def work(stop: Stop) -> Iterator[tuple[int, RecompiledLaunch]]:
+        while not stop.why and (place := next(places)) < len(wanted):
+            yield place, _recompile(open_session, wanted[place])
+
+    outcomes = dict(run_in_parallel([work] * min(workers, len(wanted))))
+    return [outcomes[place] for place in range(len(wanted))]
+
+
+def _recompile(open_session: OpenSession, wanted: LaunchToCompile) -> RecompiledLaunch:
+    version, launch = wanted.version, wanted.launch
     try:
-        call = call_of_launch(open_session(None), version, launch, "cpu", config)
+        call = call_of_launch(open_session(None), version, launch, "cpu", wanted.config, fills_floats=False)
     except KernellabError as error:
         return RecompiledLaunch(unknown_snapshot(error, launch.target))
     try:
         session = open_session(launch.target)
         call = replace(call, kernel=_revived_kernel(version))
         implementation = compile_call(session, call, takes_best=False)
-        compiled, device = implementation.kernel, device_of_table(session.target)
-        snapshot = snapshot_of(implementation, device, launch) if counts else resources_snapshot(compiled)
+        compiled, compiler = implementation.kernel, session.compiler
+        if wanted.counts:
+            snapshot = snapshot_by_worker(compiler.pool, compiler.timeout_s, implementation, launch)
+        else:
+            snapshot = resources_snapshot(compiled)
         return RecompiledLaunch(snapshot, stage_operations(compiled))
     except (CompileError, UsageError) as error:
         return RecompiledLaunch(failed_snapshot(error, launch.target))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kernellab.errors import UsageError, plural
@@ -11,7 +11,7 @@ from kernellab.registry import Session, config_words
 from kernellab.registry.calls import has_gpu
 from kernellab.store import Snapshot
 from kernellab.upgrade.other_python import LaunchKey, compile_elsewhere
-from kernellab.upgrade.recompiling import OpenSession, RecompiledLaunch, recompile
+from kernellab.upgrade.recompiling import LaunchToCompile, OpenSession, RecompiledLaunch, recompile_all
 from kernellab.upgrade.result import Upgrade, UpgradeRow, compared_row, in_order
 from kernellab.upgrade.stages import first_parting
 from kernellab.upgrade.winners import Winner, stored_winners
@@ -29,10 +29,11 @@ def upgrade_of(
     store = session.kernels.store
     winners = stored_winners(store, triton_version(), from_version)
     elsewhere = _compile_elsewhere(store.path, python, winners)
+    compiled = iter(recompile_all(open_session, [launch for winner in winners for launch in _launches_of(winner)]))
     rows, indices = list[UpgradeRow](), list[tuple[int, Winner]]()
     for winner in winners:
         indices.append((len(rows), winner))
-        rows += _rows_of(open_session, winner, elsewhere.get((winner.version.id, winner.digest)))
+        rows += _rows_of(winner, compiled, elsewhere.get((winner.version.id, winner.digest)))
     if times and has_gpu(session):
         rows = _with_times(session, rows, indices)
     before = tuple(sorted({row.before.triton for row in rows if row.before is not None}))
@@ -50,16 +51,21 @@ def _compile_elsewhere(
     return compile_elsewhere(python, path.parent, winners)
 
 
-def _rows_of(open_session: OpenSession, winner: Winner, other: RecompiledLaunch | None) -> list[UpgradeRow]:
-    """The row of a winner, and of each neighbour."""
-    now = recompile(open_session, winner.version, winner.launch)
+def _launches_of(winner: Winner) -> list[LaunchToCompile]:
+    """The launch of a winner, and those of its neighbours."""
+    configs = [{}, *(neighbour.config for neighbour in winner.neighbours)]
+    return [LaunchToCompile(winner.version, winner.launch, config) for config in configs]
+
+
+def _rows_of(winner: Winner, compiled: Iterator[RecompiledLaunch], other: RecompiledLaunch | None) -> list[UpgradeRow]:
+    """The row of a winner, and of each neighbour; ``compiled`` goes on with `_launches_of` the winner."""
+    now = next(compiled)
     parting = None if other is None or not other.stages or not now.stages else first_parting(other.stages, now.stages)
     label, sizes = winner.version.label, winner.sizes
     rows = [compared_row(label, sizes, winner.config, _before(winner.before, other), now.snapshot, parting)]
-    for neighbour in winner.neighbours:
-        after = recompile(open_session, winner.version, winner.launch, neighbour.config).snapshot
+    for neighbour, after in zip(winner.neighbours, compiled, strict=False):
         words = config_words(neighbour.config)
-        rows.append(compared_row(label, sizes, words, neighbour.before, after, is_winner=False))
+        rows.append(compared_row(label, sizes, words, neighbour.before, after.snapshot, is_winner=False))
     return rows
 
 
