@@ -171,6 +171,14 @@ def launch_error(
         return LaunchError(
             _wrong_device(kernel, named_arguments(kernel, args, meta)), kernel=kernel.__name__, detail=str(exc)
         )
+    if "no allocator was set" in str(exc):
+        return LaunchError(
+            f"{kernel.__name__} needs memory of Triton's allocator, as for descriptors that a kernel makes, and none "
+            "is set; call triton.set_allocator(lambda size, alignment, stream: torch.empty(size, dtype=torch.int8, "
+            "device='cuda')) before.",
+            kernel=kernel.__name__,
+            detail=str(exc),
+        )
     if isinstance(exc, TypeError | OverflowError):
         return argument_error(kernel, args, meta, exc)
     if "Triton Error [CUDA]: invalid argument" in str(exc):

@@ -128,18 +128,21 @@ def tune_and_launch(
     if elsewhere is not None:
         launches = launches.for_target(parse_target(elsewhere.provenance["target"]))
     if tuning.winner is not None:
-        _record_winner(session, launches, tuning, launches_it=environment.make_bench is not None)
+        notes = _record_winner(session, launches, tuning, launches_it=environment.make_bench is not None)
+        tuning = replace(tuning, notes=(*tuning.notes, *notes))
     if proposed is None:
         return tuning
     provenance = {**tuning.provenance, "proposed": proposed.kind.name.lower()}
     return replace(tuning, notes=(*proposed.notes, *tuning.notes), provenance=provenance)
 
 
-def _record_winner(session: Session, launches: Launches, tuning: Tuning, *, launches_it: bool) -> None:
+def _record_winner(session: Session, launches: Launches, tuning: Tuning, *, launches_it: bool) -> list[str]:
     """Record the launch of the winner, and launch it; of a trial, if it was neither timed nor is launched.
 
     A prediction decides nothing that is kept: of configs that were only predicted, the first that fits is recorded.
+    The result is a note where the launch fails here, although the worker could time it.
     """
+    notes: list[str] = []
     index = _first_fitting(tuning) if tuning.is_predicted else tuning.winner or 0
     row, config = tuning.rows[index], tuning.configs[index]
     launch = launches.of(row.config, config)
@@ -162,13 +165,18 @@ def _record_winner(session: Session, launches: Launches, tuning: Tuning, *, laun
     )
     if launches_it:
         variant = variant_with(launches.kernel, launches.args, launches.meta, config)
-        variant.function[launches.grid](*launches.args, **variant.meta)
+        try:
+            variant.function[launches.grid](*launches.args, **variant.meta)
+        except KernellabError as exc:  # the tuning is not lost
+            notes.append(f"The winner was not launched: {exc.message}")
+            record = replace(record, launches=0, run=None)
     is_launch = launches_it or row.time_ms is not None
     by: LaunchedBy = "launch" if is_launch else "run"
     version = remember(session.kernels, launches.kernel, record, by=by)
     if version is not None:
         recorded = replace(recorded_launch_of(record), by=by)
         _keep_snapshot(session, version, recorded, implementation_of(launches, row.config, compiled), launches_it)
+    return notes
 
 
 def _keep_snapshot(

@@ -15,6 +15,8 @@ from packaging.version import Version
 
 import kernellab
 from kernellab.errors import LaunchError, UnknownName, UsageError, value_text
+from kernellab.launch.calls import launch_error
+from kernellab.target import parse_target
 from kernellab.tune import Space
 from tests import samples
 from tests.labs import shared_lab, shell_with_extension
@@ -353,3 +355,13 @@ def test_a_message_names_tensors_in_a_container_by_their_type() -> None:
 def test_what_is_neither_a_name_nor_a_path_is_not_loaded(lab: kernellab.Lab) -> None:
     with pytest.raises(UsageError, match=r"kernel is a torch\.Tensor; expected a name, name@version, id, or the path"):
         lab.load(hollow(), {})  # type: ignore[arg-type]
+
+
+def test_a_kernel_that_needs_an_allocator_says_how_to_set_one() -> None:
+    refused = RuntimeError("Kernel requires a runtime memory allocation, but no allocator was set.")
+    arguments = torch.zeros(4), torch.zeros(4), 4
+    error = launch_error(
+        samples.add_kernel, (torch.zeros(4), *arguments), {"BLOCK": 4}, refused, parse_target("cuda:90")
+    )
+    assert isinstance(error, LaunchError)
+    assert "triton.set_allocator(lambda" in error.message

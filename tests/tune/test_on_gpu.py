@@ -216,3 +216,20 @@ def in_a_new_process(store: Path, size: int = 5000) -> dict[str, Any]:
     assert "shared CUDA tensors" not in done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
+
+
+@triton.jit
+def copy_by_descriptor(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    source = tl.make_tensor_descriptor(x_ptr, [n], [1], [BLOCK])
+    target = tl.make_tensor_descriptor(out_ptr, [n], [1], [BLOCK])
+    start = tl.program_id(0) * BLOCK
+    target.store([start], source.load([start]))
+
+
+def test_a_winner_that_needs_an_allocator_is_timed_and_its_launch_without_one_noted(lab: kernellab.Lab) -> None:
+    x, configs = torch.randn(N, device="cuda"), [triton.Config({"BLOCK": block}) for block in (128, 256)]
+    tuning = lab.tune(copy_by_descriptor, grid, x, torch.empty_like(x), N, configs=configs)
+    assert set(tuning.frame.status) == {"ok"}
+    assert any("triton.set_allocator" in note for note in tuning.notes)
+    with pytest.raises(kernellab.KernellabError, match="needs memory of Triton's allocator"):
+        lab.bind(copy_by_descriptor)[grid](x, torch.empty_like(x), N, BLOCK=128)
