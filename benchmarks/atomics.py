@@ -4,11 +4,12 @@
 
 Each launch makes 2**22 updates of fp32: neighbouring threads update neighbouring addresses (coalesced), or any
 (scattered), relaxed or with the order of memory that Triton takes by default (acq_rel). It prints the microseconds of
-programs of 128 and of 1024 elements, in 4 warps.
+programs of 128 and of 1024 elements, in 4 warps; then those of copies whose programs add sums to one row or two.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import product
 
 import torch
@@ -36,6 +37,43 @@ def scattered(out_ptr, slots, ORDER: tl.constexpr, BLOCK: tl.constexpr):
     tl.atomic_add(out_ptr + (mixed >> 1).to(tl.int32) % slots, 1.0, sem=ORDER)
 
 
+@triton.jit
+def after_stores(
+    x_ptr, out_ptr, a_ptr, b_ptr, WIDTH: tl.constexpr, ROWS: tl.constexpr, ORDER: tl.constexpr, SUMS: tl.constexpr
+):
+    columns, start = tl.arange(0, WIDTH), tl.program_id(0) * ROWS
+    first, second = tl.zeros((WIDTH,), tl.float32), tl.zeros((WIDTH,), tl.float32)
+    for row in range(ROWS):
+        places = (start + row) * WIDTH + columns
+        value = tl.load(x_ptr + places)
+        tl.store(out_ptr + places, value * 2)
+        first += value
+        second += value * value
+    if SUMS > 0:
+        tl.atomic_add(a_ptr + columns, first, sem=ORDER)
+    if SUMS > 1:
+        tl.atomic_add(b_ptr + columns, second, sem=ORDER)
+
+
+def print_after_stores() -> None:
+    """Print microseconds of programs that copy rows and add their sums to one row or two, by rows of a program."""
+    print("after stores: rows of a program, order, sums; us with 2, 4 and 8 warps")
+    for width, rows in ((256, 65536), (2048, 8192)):
+        x = torch.randn(rows, width, device="cuda")
+        out, a, b = torch.empty_like(x), torch.zeros(width, device="cuda"), torch.zeros(width, device="cuda")
+        for own, order, sums in product((4, 16, 64), ORDERS, (0, 1, 2)):
+            if sums == 0 and order != ORDERS[0]:
+                continue
+
+            def launch(warps: int, own: int = own, order: str = order, sums: int = sums) -> None:
+                grid = (x.shape[0] // own,)
+                after_stores[grid](x, out, a, b, x.shape[1], own, order, sums, num_warps=warps)
+
+            times = [1e3 * float(do_bench(partial(launch, warps), warmup=5, rep=10)) for warps in (2, 4, 8)]
+            row = f"{rows:>6} x {width:<5} {own:>3} {order if sums else 'none':<8}{sums}  "
+            print(row + "  ".join(f"{time:8.1f}" for time in times), flush=True)
+
+
 def main() -> None:
     """Print a line for each pattern and number of addresses."""
     print(f"{torch.cuda.get_device_name()}, Triton {triton.__version__}, {UPDATES:,} updates, us")
@@ -44,6 +82,7 @@ def main() -> None:
         times = [_microseconds(kernel, out, slots, order, block) for block in (128, 1024)]
         row = f"{kernel.__name__:<10} {order:<8}{slots:>9,}  "
         print(row + "  ".join(f"{time:8.1f}" for time in times), flush=True)
+    print_after_stores()
 
 
 def _microseconds(kernel: triton.JITFunction, out: torch.Tensor, slots: int, order: str, block: int) -> float:
