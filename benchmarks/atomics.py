@@ -65,11 +65,8 @@ def print_after_stores() -> None:
             if sums == 0 and order != ORDERS[0]:
                 continue
 
-            def launch(warps: int, own: int = own, order: str = order, sums: int = sums) -> None:
-                grid = (x.shape[0] // own,)
-                after_stores[grid](x, out, a, b, x.shape[1], own, order, sums, num_warps=warps)
-
-            times = [1e3 * float(do_bench(partial(launch, warps), warmup=5, rep=10)) for warps in (2, 4, 8)]
+            launch = partial(after_stores[rows // own,], x, out, a, b, width, own, order, sums)
+            times = [1e3 * float(do_bench(partial(launch, num_warps=warps), warmup=5, rep=10)) for warps in (2, 4, 8)]
             row = f"{rows:>6} x {width:<5} {own:>3} {order if sums else 'none':<8}{sums}  "
             print(row + "  ".join(f"{time:8.1f}" for time in times), flush=True)
 
