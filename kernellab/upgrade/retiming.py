@@ -14,6 +14,7 @@ from typing import Any
 
 from kernellab._triton.kernel import jit_function
 from kernellab.errors import KernellabError
+from kernellab.explain.snapshot import NOT_KEPT, keeps_integers
 from kernellab.registry import Session, grid_text, recorded_version, regenerated_inputs, values_of
 from kernellab.registry.kept_times import MARGIN, kept_times
 from kernellab.registry.regressions import FASTEST, TimeChange, changed_times
@@ -40,6 +41,8 @@ def retimed_row(session: Session, winner: Winner, row: UpgradeRow) -> UpgradeRow
     """A row with the times of its winner on this machine's GPU; without kept times, with the reason."""
     if winner.measured is None:
         return replace(row, retimed=Retimed(TimeChange.INCOMPARABLE, None, reason="no time of it was kept"))
+    if not keeps_integers(winner.launch):  # others are drawn instead, such as bounds of segments: other work
+        return replace(row, retimed=Retimed(TimeChange.INCOMPARABLE, None, reason=NOT_KEPT))
     try:
         return replace(row, retimed=_time_again(session, winner, winner.measured))
     except KernellabError as error:

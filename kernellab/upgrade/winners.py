@@ -111,7 +111,7 @@ def _winners_of(store: Store, version: Version) -> Iterator[Winner]:
         own = [m for m in measurements if _is_measured_for(m, launch, triton)]
         before = snapshots.get((digest, triton)) or _resources(results.get(launch.result))
         others = _recorded_neighbours(preferred[:-1], launch, results, snapshots, triton)
-        measured = next((m.config for m in reversed(own) if _has_values(launch, m.config)), None)
+        measured = next((m.config for m in reversed(own) if has_values(launch, m.config)), None)
         neighbours = _neighbours(others, own, launch, triton)
         yield Winner(version, launch, digest, triton, before, neighbours, measured)
 
@@ -171,7 +171,7 @@ def _neighbours(
     recorded: Iterator[Neighbour], measured: Sequence[Measurement], winner: RecordedLaunch, triton: str
 ) -> tuple[Neighbour, ...]:
     """The fastest measured configs besides the winner, then recorded ones, each config once."""
-    timed = [m for m in measured if m.status == Status.OK and m.time_ms and not _has_values(winner, m.config)]
+    timed = [m for m in measured if m.status == Status.OK and m.time_ms and not has_values(winner, m.config)]
     chosen: dict[str, Neighbour] = {}
     for m in sorted(timed, key=lambda m: m.time_ms or 0.0):
         neighbour = Neighbour(m.config, _partial(m.details, triton=triton))
@@ -182,11 +182,11 @@ def _neighbours(
     return tuple(plain[:MOST_NEIGHBOURS])
 
 
-def _has_values(launch: RecordedLaunch, config: Mapping[str, Any]) -> bool:
+def has_values(launch: RecordedLaunch, config: Mapping[str, Any]) -> bool:
     """Whether a launch had the values of a stored config; options that it does not set do not count."""
-    values = {**dict.fromkeys(CONFIG_OPTIONS), **config_values(launch)}
-    defaults = {"num_ctas": 1}
-    return all((values.get(name) or defaults.get(name)) == value for name, value in config.items() if value is not None)
+    own = {name: value for name, value in config_values(launch).items() if value is not None}
+    values = {"num_ctas": 1, **own}
+    return all(values.get(name) == value for name, value in config.items() if value is not None)
 
 
 def _is_measured_for(measurement: Measurement, launch: RecordedLaunch, triton: str) -> bool:

@@ -16,15 +16,20 @@ import triton.language as tl
 
 import kernellab
 from kernellab.errors import CompileError, KernellabError, UsageError
+from kernellab.explain.snapshot import NOT_KEPT
 from kernellab.registry import Session
+from kernellab.registry.regressions import TimeChange
 from kernellab.store import Store
 from kernellab.store.decoding import launch_digest
+from kernellab.timing.config import Config
 from kernellab.tune import verbs as tune_verbs
 from kernellab.upgrade.comparison import ReasonKind
-from kernellab.upgrade.result import UpgradeOutcome
+from kernellab.upgrade.result import UpgradeOutcome, compared_row
+from kernellab.upgrade.retiming import retimed_row
 from kernellab.upgrade.verbs import upgrade_of
+from kernellab.upgrade.winners import has_values, stored_winners
 from tests.labs import shared_lab
-from tests.upgrade.stores import OTHER, as_of_another_triton
+from tests.upgrade.stores import OTHER, as_of_another_triton, snapshot
 
 pytestmark = pytest.mark.slow
 
@@ -237,6 +242,32 @@ def test_snapshots_leave_the_store_with_their_version(tmp_path: Path) -> None:
         assert len(store.snapshots.of_version(version.id)) == 1
         store.remove(version.id)
         assert store.database.rows("SELECT COUNT(*) FROM snapshots") == [(0,)]
+
+
+@triton.jit
+def flagged(x_ptr, out_ptr, FLAG: tl.constexpr, BLOCK: tl.constexpr):
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + places, tl.load(x_ptr + places) * (2 if FLAG else 3))
+
+
+def test_the_measured_config_of_a_winner_may_have_values_that_are_false(lab: kernellab.Lab) -> None:
+    x, own = torch.rand(1 << 16), triton.Config({"FLAG": False, "BLOCK": 1024})
+    lab.tune(lab.bind(flagged), grid, x, torch.empty_like(x), configs=[own])
+    (winner,) = stored_winners(lab.kernels.store, "", triton.__version__)
+    stored = Config.of(own.all_kwargs()).stored
+    assert has_values(winner.launch, stored)
+    assert not has_values(winner.launch, {**stored, "FLAG": True})
+
+
+def test_launches_whose_integers_are_not_kept_are_not_timed_again(lab: kernellab.Lab) -> None:
+    x, index = torch.rand(1 << 16), torch.randint(0, 1 << 16, (1 << 16,))
+    lab.tune(lab.bind(gathered), grid, x, index, torch.empty_like(x), configs=[config()])
+    (winner,) = stored_winners(lab.kernels.store, "", triton.__version__)
+    same = snapshot()
+    row = compared_row("gathered@1", winner.sizes, winner.config, same, same)
+    again = retimed_row(lab.session(), replace(winner, measured={"BLOCK": 1024}), row).retimed
+    assert again is not None
+    assert (again.became, again.reason) == (TimeChange.INCOMPARABLE, NOT_KEPT)
 
 
 @pytest.mark.gpu
