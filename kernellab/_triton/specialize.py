@@ -285,7 +285,28 @@ def require_constants(function: Any, args: tuple[Any, ...], meta: Mapping[str, A
 
 def known_options(target: Target) -> tuple[str, ...]:
     """All launch options of a target's backend, with those that only compilers set."""
-    return tuple(make_backend(gpu_target(target)).parse_options({}).__dict__)
+    return tuple(default_options(target))
+
+
+def default_options(target: Target) -> dict[str, Any]:
+    """The options of a target's backend for a launch that sets none."""
+    return dict(make_backend(gpu_target(target)).parse_options({}).__dict__)
+
+
+def parameter_flags(function: Any) -> list[dict[str, Any]]:
+    """The parameters of a jit function with what decides their specialization, as plain data."""
+    return [
+        {
+            "name": parameter.name,
+            "is_constexpr": bool(parameter.is_constexpr),
+            "is_const": bool(parameter.is_const),
+            "specialize": not parameter.do_not_specialize,
+            "align": not parameter.do_not_specialize_on_alignment,
+            "type": parameter.annotation_type,
+            **({"default": parameter.default} if parameter.has_default else {}),
+        }
+        for parameter in function.params
+    ]
 
 
 _USUAL_OPTIONS = (*INTEGER_OPTIONS, "waves_per_eu", "enable_fp_fusion", "allow_fp8e4nv", "debug")

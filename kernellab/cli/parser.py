@@ -159,6 +159,9 @@ def _add_keeping(commands: Any) -> None:
     export.add_argument(
         "-o", "--output", metavar="PATH", help="path of the file; default: NAME.py, NAME.html or NAME.zip"
     )
+    export.add_argument(
+        "--targets", nargs="+", default=(), metavar="TARGET", help="compile binaries for these: cuda:80 cuda:90"
+    )
     lab = commands.add_parser("lab", help="open JupyterLab with a first notebook")
     lab.add_argument(
         "path", nargs="?", default=".", help="the folder or path of the notebook; an existing one is opened as it is"

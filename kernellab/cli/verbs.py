@@ -209,7 +209,7 @@ def export_command(lab: Lab, args: Namespace) -> Answer:
     launch = launch_of(lab, args)
     key = lab.kernels.add(launch.kernel).id
     lab.run(launch.kernel, launch.grid, *launch.args, **launch.named)
-    exported = lab.export(key, args.output, kind=args.kind)
+    exported = lab.export(key, args.output, kind=args.kind, targets=args.targets)
     return Answer(as_data.exported_data(exported), lambda: exported_card(exported).text())
 
 

@@ -5,6 +5,7 @@ EXPORT_KINDS = {
     "torch-op": "a module with the kernel as an operator of PyTorch",
     "autotune": "a module with the decorators that the kernel was launched with; the default",
     "report": "an HTML page: source, compiled stages, launches, measurements",
+    "binaries": "a folder with cubins for some targets, and a loader that needs torch and the CUDA driver, not Triton",
     "bundle": "a zip with the kernel and its history, for ``%triton_load`` on another machine",
 }
 """What is written, by kind of export; `kernellab.export.write.CONTENTS` writes each."""

@@ -61,7 +61,7 @@ def module_text(recorded: RecordedVersion, expected: tuple[OutputSummary, ...] =
         own = {name for config in configs for name, _ in (*config.parameters, *config.options)}
         meta = tuple((name, text) for name, text in parts.plan.meta if name not in own)
         plan = dataclasses.replace(parts.plan, meta=meta)
-        sections += [*_meta_sections(parts, plan, tuned), *_launch_sections(parts, plan, tuned)]
+        sections += [*meta_sections(parts, plan, tuned), *launch_sections(parts, plan, tuned)]
     return kernel_module_source(sections, parts)
 
 
@@ -165,7 +165,7 @@ def kernel_module_source(sections: Sequence[str], parts: ModuleParts, words: str
         is_gluon = any(argument.value is not None for argument in blocks)
         module = "triton.experimental.gluon.nvidia.hopper" if is_gluon else "triton.tools.tensor_descriptor"
         imports.append(f"from {module} import TensorDescriptor")
-    return module_source(_docstring_lines(parts, words), imports, sections)
+    return module_source(docstring_lines(parts, words), imports, sections)
 
 
 IS_INTERPRETED = 'INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # on the CPU, by Triton\'s interpreter'
@@ -240,7 +240,7 @@ def _config(flat: FlatModule, config: ConfigText) -> str:
     return f"triton.Config({', '.join([parameters, *options])})"
 
 
-def _meta_sections(parts: ModuleParts, plan: LauncherPlan, tuned: Autotune | None) -> Iterator[str]:
+def meta_sections(parts: ModuleParts, plan: LauncherPlan, tuned: Autotune | None) -> Iterator[str]:
     """Yield ``META`` of the last launch, and for a tuned kernel ``CONFIGS`` by launched key."""
     yield f"META = {dict_text(plan.meta)}"
     if parts.tuner is None or tuned is not None:
@@ -267,7 +267,8 @@ def _key_values(launch: RecordedLaunch, tuner: Autotune) -> str:
     return f"({', '.join(shown)}{',' if len(shown) == 1 else ''})"
 
 
-def _launch_sections(parts: ModuleParts, plan: LauncherPlan, tuned: Autotune | None) -> Iterator[str]:
+def launch_sections(parts: ModuleParts, plan: LauncherPlan, tuned: Autotune | None) -> Iterator[str]:
+    """Yield ``launch`` with its recorder of profiles, and the sections after it."""
     yield RECORDER
     scalars = {argument.name for argument in plan.parameters if argument.kind == "scalar"}
     if parts.tuner is not None and tuned is None:
@@ -286,7 +287,8 @@ def check_sections(parts: ModuleParts, plan: LauncherPlan, variants: str = "") -
     yield from check_text(plan, parts.expected, has_dot=has_dot, variants=variants)
 
 
-def _docstring_lines(parts: ModuleParts, words: str) -> list[str]:
+def docstring_lines(parts: ModuleParts, words: str) -> list[str]:
+    """Return the lines of a kernel module's docstring; ``words`` are added to them."""
     recorded = parts.recorded
     created = datetime.fromtimestamp(recorded.version.created, tz=UTC).strftime("%Y-%m-%d")
     lines = [f"The Triton kernel `{parts.flat.names[0]}`.", ""]

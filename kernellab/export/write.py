@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from kernellab.compile.entries import read_kept
 from kernellab.display import Displayable
-from kernellab.errors import KernellabError, UsageError, choice_message
+from kernellab.errors import KernellabError, UsageError, choice_message, plural
 from kernellab.export import EXPORT_KINDS
 from kernellab.export.checking import OutputSummary, summarize_outputs
 from kernellab.export.exchange import bundle_bytes, measurement_lines
@@ -22,8 +22,11 @@ from kernellab.workers.scratch import write_whole
 
 if TYPE_CHECKING:
     from kernellab._triton.kernel import Bound
+    from kernellab.compile.cache import Compiler
     from kernellab.compile.types import Compiled
+    from kernellab.export.binaries import BinaryFiles
     from kernellab.registry import Registry
+    from kernellab.target import Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +55,29 @@ class SessionKernel:
     kernel: Bound
     compile: Callable[..., Compiled]
     device: str
+    compiler: Compiler
 
 
 @dataclass(frozen=True, slots=True)
 class ExportContext:
-    """The parts of a lab that an export needs: store, folder of compiled kernels, kernel of the session, report."""
+    """The parts of a lab that an export needs: store, folder of compiled kernels, kernel of the session, report.
+
+    ``targets`` are those of binaries; without any, they are those of the recorded launches.
+    """
 
     store: Store
     artifacts: Path
     report_page: ReportPage
     live: SessionKernel | None = None
+    targets: tuple[Target, ...] = ()
 
 
-def export(context: ExportContext, version: Version, to: str | Path | None, kind: str | None) -> Exported:
+def export(
+    context: ExportContext,
+    version: Version,
+    to: str | Path | None,
+    kind: str | None,
+) -> Exported:
     """Write a kept kernel as a file; ``to`` None means NAME.py, NAME.html or NAME.zip in the current folder.
 
     ``kind`` None is a module with the decorators that the kernel was launched with.
@@ -75,11 +88,47 @@ def export(context: ExportContext, version: Version, to: str | Path | None, kind
     if kind is not None and kind not in EXPORT_KINDS:
         raise UsageError(choice_message("kind", kind, tuple(EXPORT_KINDS)))
     recorded = recorded_version(context.store, version)
+    if context.targets and kind != "binaries":
+        raise UsageError("targets= are those of kind='binaries'; other kinds compile when launched.")
     suffix, content_of = CONTENTS[kind or "autotune"]
     content = content_of(context, recorded)
     path = Path(to) if to else Path(f"{version.identifier}{suffix}")
+    if not isinstance(content, str | bytes):
+        return write_folder(path, content, version.label)
     replace_file(path, content if isinstance(content, bytes) else content.encode())
     return Exported(path, version.label, kind or "module", _export_notes(context, recorded, kind or "autotune"))
+
+
+def write_folder(folder: Path, content: BinaryFiles, label: str) -> Exported:
+    """Write the files of exported binaries to a folder, and remove the cubins of an earlier export of the kernel.
+
+    Raises:
+        UsageError: a file cannot be written.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{str(folder)!r} is a file; binaries need a folder.")
+    for name, data in content.files.items():
+        replace_file(folder / name, data)
+    for old in folder.glob(f"{content.kernel}-*.cubin"):
+        if old.name not in content.files:
+            old.unlink()
+    count = sum(name.endswith(".cubin") for name in content.files)
+    return Exported(
+        folder, label, "binaries", (f"{plural(count, 'cubin')}, loaded by {content.kernel}.py", *content.notes)
+    )
+
+
+def _binary_files(context: ExportContext, recorded: RecordedVersion) -> BinaryFiles:
+    from kernellab.export.binaries import kernel_files, recorded_variants
+
+    live = context.live
+    if live is None:
+        raise UsageError(
+            f"{recorded.version.label} was not launched in this session, so its text is not executed. Launch it, and "
+            "export the binaries then."
+        )
+    variants = recorded_variants(recorded, live.kernel, context.targets)
+    return kernel_files(recorded, live.kernel, variants, live.compiler, _expected_outputs(context, recorded))
 
 
 def _report_html(context: ExportContext, recorded: RecordedVersion) -> str:
@@ -102,12 +151,13 @@ def _expected_outputs(context: ExportContext, recorded: RecordedVersion) -> tupl
     )
 
 
-ContentFunction = Callable[[ExportContext, RecordedVersion], str | bytes]
+ContentFunction = Callable[[ExportContext, RecordedVersion], "str | bytes | BinaryFiles"]
 CONTENTS: Mapping[str, tuple[str, ContentFunction]] = {
     "module": (".py", lambda *parts: module_text(parts[1], _expected_outputs(*parts))),
     "torch-op": (".py", lambda *parts: torch_op_text(parts[1], _expected_outputs(*parts))),
     "autotune": (".py", lambda *parts: module_text(parts[1], _expected_outputs(*parts), autotune=True)),
     "report": (".html", _report_html),
+    "binaries": ("_binaries", _binary_files),
     "bundle": (
         ".zip",
         lambda context, recorded: bundle_bytes(context.store, recorded.version, _module_or_source(recorded)),

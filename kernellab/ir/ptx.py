@@ -137,6 +137,27 @@ _FLOAT = re.compile(r"0([fFdD])([0-9a-fA-F]+)$")
 _ENDS = frozenset({"bra", "ret", "exit", "brx", "trap"})
 
 
+def ptx_parameters(text: str) -> tuple[PtxParameter, ...]:
+    """Return the parameters of the kernel of a PTX module.
+
+    Raises:
+        UsageError: there is none.
+    """
+    return tuple(
+        PtxParameter(match[4], int(match[2]) // 8 * int(match[5] or 1), ".ptr" in match[3])
+        for match in map(_PARAMETER.search, _entry_header(text)[1].splitlines())
+        if match
+    )
+
+
+def _entry_header(text: str) -> tuple[str, str]:
+    """Return the name of a module's kernel, and its declaration up to the body."""
+    entry = _ENTRY.search(text)
+    if entry is None:
+        raise UsageError("The PTX has no kernel: expected a function that is an .entry.")
+    return entry[1], text[entry.start() :].partition("{")[0]
+
+
 @lru_cache(_KERNELS_KEPT)
 def ptx_kernel(text: str) -> PtxKernel:
     """Return the kernel of a PTX module.
@@ -144,21 +165,13 @@ def ptx_kernel(text: str) -> PtxKernel:
     Raises:
         UsageError: there is none.
     """
-    entry = _ENTRY.search(text)
-    if entry is None:
-        raise UsageError("The PTX has no kernel: expected a function that is an .entry.")
-    header, _, _ = text[entry.start() :].partition("{")
+    name, header = _entry_header(text)
     extents = _THREADS.search(header)
     threads = prod(int(extent or 1) for extent in extents.groups()) if extents else 1
-    parameters = tuple(
-        PtxParameter(match[4], int(match[2]) // 8 * int(match[5] or 1), ".ptr" in match[3])
-        for match in map(_PARAMETER.search, header.splitlines())
-        if match
-    )
     sizes = [(match[2], int(match[1]) // 8 * int(match[3] or 0)) for match in _SHARED.finditer(text)]
     reader = _BodyReader()
-    reader.read(text, entry[1])
-    return PtxKernel(entry[1], parameters, reader.blocks_with_targets(), reader.labels, threads, tuple(sizes))
+    reader.read(text, name)
+    return PtxKernel(name, ptx_parameters(text), reader.blocks_with_targets(), reader.labels, threads, tuple(sizes))
 
 
 @dataclass(slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -366,31 +366,42 @@ class Lab(LooksInside):
         *,
         kind: str | None = None,
         others: Sequence[Dispatch | str | Path] = (),
+        targets: Sequence[str] = (),
+        sizes: Sequence[Mapping[str, int]] = (),
     ) -> Exported:
         """Write a kept kernel, by name, ``name@version`` or id, as a file that needs nothing of the lab.
 
         ``kind`` is a name in `kernellab.export.EXPORT_KINDS`, which says what each writes; without one, it is a module
         with the decorators that the kernel was launched with (``autotune``). Only kernels that this session launched
         are executed for it. Of a dispatch, ``kind`` is ``dispatch`` (a module that chooses by sizes and device),
-        ``torch-op``, ``table`` (JSON; also by the suffix of ``to``) or ``vllm`` (a folder of configs by size).
-        ``others`` are dispatches of the same kernel for other devices, or paths of tables with such.
+        ``torch-op``, ``table`` (JSON; also by the suffix of ``to``), ``vllm`` (a folder of configs by size) or
+        ``binaries``. ``others`` are dispatches of the same kernel for other devices, or paths of tables with such.
+
+        ``binaries`` are compiled for ``targets``, such as ``("cuda:80", "cuda:90")``, by default those that were
+        launched or tuned for, and for the specializations of the recorded launches or of the tuned cases; those of
+        further ``sizes`` of a dispatch join them.
 
         Raises:
             UnknownName, UsageError: there is no such kernel or kind, or the kernel cannot be written so.
         """
         from kernellab.export.write import ExportContext, SessionKernel, export
         from kernellab.tune.dispatch import Dispatch
-        from kernellab.tune.dispatch.exporting import export_dispatch
+        from kernellab.tune.dispatch.exporting import BinaryRequest, export_dispatch
         from kernellab.views.cards.kernels import report_page
 
         if isinstance(kernel, Dispatch):
-            return export_dispatch(self.session(), kernel, to, kind, others)
-        if others:
-            raise UsageError("others belongs to a dispatch; pass one, such as what tune_over returns, not a name.")
+            binaries = BinaryRequest(tuple(map(self._parse_target, targets)), tuple(sizes))
+            return export_dispatch(self.session(), kernel, to, kind, others, binaries)
+        if others or sizes:
+            name = "others" if others else "sizes"
+            raise UsageError(f"{name} belongs to a dispatch; pass one, such as what tune_over returns, not a name.")
         version = self.kernels.version(kernel)
         bound = self.kernels.of_session(version)
-        live = None if bound is None else SessionKernel(jit_function(bound), self.compile, self.launches.device)
-        context = ExportContext(self.kernels.store, self.compiler.folder, report_page, live)
+        live = None
+        if bound is not None:
+            live = SessionKernel(jit_function(bound), self.compile, self.launches.device, self.compiler)
+        parsed = tuple(map(self._parse_target, targets))
+        context = ExportContext(self.kernels.store, self.compiler.folder, report_page, live, parsed)
         return export(context, version, to, kind)
 
     def export_measurements(self, kernel: str | int | None, path: str | Path, /) -> int:

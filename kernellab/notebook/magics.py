@@ -271,13 +271,13 @@ class StoreMagics(LabMagics):
         help=f"One of: {', '.join(EXPORT_KINDS)}; by default, a module with all decorators. Of a dispatch, "
         f"{', '.join(DISPATCH_KINDS)}.",
     )
+    @argument("--targets", nargs="+", default=(), help="The targets of binaries: cuda:80 cuda:90.")
     @line_magic
     def triton_export(self, line: str) -> Exported:
         """Write a kept kernel as a file that needs nothing of the lab: %triton_export softmax --to softmax.py."""
         options = parse_options(self.triton_export, "%triton_export", line)
-        return self.lab.export(
-            export_source(options.kernel, options.kind, self.shell.user_ns), options.to, kind=options.kind
-        )
+        source = export_source(options.kernel, options.kind, self.shell.user_ns)
+        return self.lab.export(source, options.to, kind=options.kind, targets=options.targets)
 
     @magic_arguments()
     @argument("path", help="The folder of a store, its file, or what lab.export_measurements wrote.")

@@ -15,7 +15,7 @@ from kernellab.launch.arguments import bypass_modes
 from kernellab.launch.bound_launch import ValueSample, sample_of
 from kernellab.launch.recording import LaunchRecord
 from kernellab.launch.symbolic import symbolic_grid
-from kernellab.source import INTEGER_OPTIONS, is_formula, is_plain
+from kernellab.source import INTEGER_OPTIONS, LAUNCH_FLAGS, is_formula, is_plain
 from kernellab.store import Argument, RecordedLaunch, Result
 from kernellab.target import device_name
 
@@ -33,6 +33,7 @@ def recorded_launch_of(record: LaunchRecord, check: str = "") -> RecordedLaunch:
         for name, value in record.arguments.items()
     )
     options = {name: compiled.options.get(name) for name in INTEGER_OPTIONS if compiled.options.get(name) is not None}
+    options |= {name: True for name in LAUNCH_FLAGS if compiled.options.get(name)}
     user_grid, where = record.given_grid, (record.run or record).where
     grid_text = symbolic_grid(user_grid, record.arguments) if isinstance(user_grid, FunctionType) else ""
     return RecordedLaunch(

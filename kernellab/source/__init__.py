@@ -10,6 +10,7 @@ from kernellab.source.model import (
     CONFIG_OPTIONS,
     INTEGER_OPTIONS,
     JIT_KINDS,
+    LAUNCH_FLAGS,
     LOADED,
     SCHEMA,
     Autotune,

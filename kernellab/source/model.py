@@ -20,6 +20,8 @@ JIT_KINDS: frozenset[FunctionKind] = frozenset({"jit", "gluon"})
 INTEGER_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 """The options of a `triton.Config` that are numbers."""
 CONFIG_OPTIONS = (*INTEGER_OPTIONS, "ir_override")
+LAUNCH_FLAGS = ("launch_cooperative_grid", "launch_pdl")
+"""Options of NVIDIA's backend that change how a kernel is launched."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from typing import Any
 from kernellab.source import (
     DTYPE_NAMES,
     INTEGER_OPTIONS,
+    LAUNCH_FLAGS,
     MalformedData,
     formula_problem,
     from_jsonable,
@@ -125,6 +126,7 @@ def launch_from_jsonable(value: Mapping[str, Any], *, keeps_formulas: bool = Tru
     _require_arguments(launch.arguments)
     for name, option in launch.options.items():
         is_option = name in INTEGER_OPTIONS and (option is None or type(option) is int)
+        is_option |= name in LAUNCH_FLAGS and option is True
         require(is_option, f"the option {name!r}", option, f"a number for one of {', '.join(INTEGER_OPTIONS)}")
     require(launch.grid is None or min(launch.grid) >= 0, "the grid", launch.grid, "no negative extents")
     names = {argument.name for argument in launch.arguments}

@@ -71,7 +71,7 @@ def test_the_report_compiles_the_launched_config(lab: kernellab.Lab, tmp_path: P
     run(lab, SCALE + LAUNCH, scope)
     tune(lab, scope)
     recorded = recorded_version(lab.kernels.store, lab.kernels.version("scale"))
-    live = SessionKernel(jit_function(lab.kernels["scale"]), lab.compile, "cpu")
+    live = SessionKernel(jit_function(lab.kernels["scale"]), lab.compile, "cpu", lab.compiler)
     context = ExportContext(lab.kernels.store, lab.compiler.folder, lambda *_: "", live)
     compiled = compiled_launch(context, recorded)
     assert compiled is not None

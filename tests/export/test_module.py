@@ -355,3 +355,11 @@ count_up[(1,)](c, BLOCK=16)
     assert f"listed_tensor({list(range(16))}, " in (tmp_path / "k.py").read_text()
     result = run_files(tmp_path / "k.py")
     assert result.stdout.startswith("count_up equals its reference"), result.stderr
+
+
+@pytest.mark.slow
+def test_a_cooperative_launch_stays_one_in_its_module(lab: kernellab.Lab, tmp_path: Path) -> None:
+    names = cell(lab, SCALE.replace("(a, c, 300)", "(a, c, 300, launch_cooperative_grid=True)"), **tensors())
+    assert names["c"].any()
+    lab.export("scale", tmp_path / "k.py")
+    assert '"launch_cooperative_grid": True' in (tmp_path / "k.py").read_text()

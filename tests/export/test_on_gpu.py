@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,6 +15,7 @@ import torch
 
 import kernellab
 from kernellab.errors import UsageError
+from tests.export.binary_cases import export_launch, run_without_triton, special_cases, suite_cases
 from tests.export.exporting import export_case, run_files
 from tests.export.test_module import SCALE, cell, tensors
 from tests.export.test_torch_op import MEMBERS, TRACED, TWIN
@@ -110,3 +113,39 @@ def test_tuples_and_functions_go_into_an_operator(lab: kernellab.Lab, tmp_path: 
     assert result.returncode == 0, result.stderr
     assert "members outputs match those at export" in result.stdout
     assert "passes opcheck" in result.stdout
+
+
+def test_binaries_launched_without_triton_leave_the_bits_of_triton(lab: kernellab.Lab, tmp_path: Path) -> None:
+    capability = torch.cuda.get_device_capability()[0]
+    cases = {n: case for n, case in {**suite_cases(), **special_cases()}.items() if case.least <= capability}
+    for name, case in cases.items():
+        export_launch(lab, name, case, tmp_path / name)
+    result = run_without_triton(tmp_path / name for name in cases)
+    assert result.returncode == 0, result.stderr
+    answer = json.loads(result.stdout)
+    assert answer == {"launched": list(cases), "same": list(cases)}
+
+
+def test_a_captured_graph_replays_a_binary(lab: kernellab.Lab, tmp_path: Path) -> None:
+    case = special_cases()["describing"]  # with scratch memory
+    export_launch(lab, "describing", case, tmp_path)
+    program = GRAPHED.format(folder=str(tmp_path))
+    result = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+
+
+GRAPHED = """\
+import sys
+sys.modules["triton"] = None
+sys.path.insert(0, {folder!r})
+import torch, describing
+saved = torch.load({folder!r} + "/launch.pt")
+x, out = (saved["arguments"][name].cuda() for name in ("x_ptr", "out_ptr"))
+describing.describing[(2,)](x, out, 64, BLOCK=32)
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph):
+    describing.describing[(2,)](x, out, 64, BLOCK=32)
+out.zero_()
+graph.replay()
+assert torch.equal(out.cpu(), saved["outputs"]["out_ptr"])
+"""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from math import prod
 from pathlib import Path
@@ -13,10 +13,11 @@ from types import FunctionType
 from typing import Any, Literal, get_args
 
 from kernellab.errors import SourceError, UsageError, choice_message, plural, value_text
+from kernellab.export.binaries import BinaryVariant, kernel_files
 from kernellab.export.launcher import Chooser, Decision
 from kernellab.export.module import dispatch_text
 from kernellab.export.torch_op import torch_op_text
-from kernellab.export.write import Exported, replace_file, summarize_expected_outputs
+from kernellab.export.write import Exported, replace_file, summarize_expected_outputs, write_folder
 from kernellab.launch.recording import LaunchRecord
 from kernellab.registry import RecordedVersion, Session, recorded_launch_of, result_of
 from kernellab.registry.launches_from_store import size_formulas
@@ -24,16 +25,25 @@ from kernellab.registry.versions import key_of
 from kernellab.source import Heuristics, is_plain, lambda_definition
 from kernellab.store import Argument, RecordedLaunch, Version
 from kernellab.store.decoding import is_reference
+from kernellab.target import Target, parse_target
 from kernellab.timing.config import Config
 from kernellab.timing.launches import Launches
 from kernellab.tune.dispatch.config_files import read_table, require_alike, table_files, write_table
 from kernellab.tune.dispatch.result import Dispatch, MeasuredCase
 
-DispatchKind = Literal["dispatch", "torch-op", "table", "vllm"]
+DispatchKind = Literal["dispatch", "torch-op", "table", "vllm", "binaries"]
 DISPATCH_KINDS: tuple[str, ...] = get_args(DispatchKind)
 
 Sample = tuple[MeasuredCase, RecordedLaunch]
 """A case with its launch as data."""
+
+
+@dataclass(frozen=True, slots=True)
+class BinaryRequest:
+    """The targets to compile binaries for, and sizes whose specializations join those of the tuned cases."""
+
+    targets: tuple[Target, ...] = ()
+    sizes: tuple[Mapping[str, int], ...] = ()
 
 
 def export_dispatch(
@@ -42,8 +52,11 @@ def export_dispatch(
     to: str | Path | None,
     kind: str | None,
     others: Sequence[Dispatch | str | Path],
+    binaries: BinaryRequest = BinaryRequest(),
 ) -> Exported:
     """Write a dispatch; without a ``kind``, ``to`` decides: ``.json`` is a table, anything else a module.
+
+    ``binaries`` says what ``kind="binaries"`` compiles.
 
     Raises:
         UsageError: there is no such kind, or it cannot be written so.
@@ -51,9 +64,11 @@ def export_dispatch(
     kind = kind or ("table" if to is not None and str(to).endswith(".json") else "dispatch")
     if kind not in DISPATCH_KINDS:
         raise UsageError(choice_message("kind", kind, DISPATCH_KINDS))
+    if kind != "binaries" and (binaries.targets or binaries.sizes):
+        raise UsageError("targets= and sizes= are those of kind='binaries'; other kinds compile when launched.")
     known = [dispatch, *chain.from_iterable(map(_dispatches, others))]
     _require_decision(dispatch)
-    suffix = {"table": ".json", "vllm": ""}.get(kind, ".py")
+    suffix = {"table": ".json", "vllm": "", "binaries": "_binaries"}.get(kind, ".py")
     path = Path(to) if to else Path(f"{dispatch.kernel}{suffix}")
     if kind == "table":
         return write_table(path, known)
@@ -64,6 +79,11 @@ def export_dispatch(
 
     bound = session.bind(jit_function(dispatch.function))
     expected = summarize_expected_outputs(recorded, bound, session.runtime.device)
+    if kind == "binaries":
+        function = jit_function(dispatch.function)
+        variants = _variants(session, dispatch, chooser.decisions, binaries)
+        content = kernel_files(recorded, function, variants, session.compiler, expected, chooser)
+        return write_folder(path, replace(content, notes=(*content.notes, *dispatch.notes)), recorded.version.label)
     if kind == "torch-op":
         text = torch_op_text(recorded, expected, chooser)
     else:
@@ -94,7 +114,7 @@ def export_source(text: str, kind: str | None, names: Mapping[str, Any]) -> Disp
     value = names.get(text)
     if isinstance(value, Dispatch):
         return value
-    if kind not in set(DISPATCH_KINDS) - {"torch-op"}:
+    if kind not in set(DISPATCH_KINDS) - {"torch-op", "binaries"}:
         return key_of(text)
     dispatches = [
         dispatch
@@ -139,6 +159,32 @@ def _record_cases(session: Session, dispatch: Dispatch, known: Sequence[Dispatch
     outputs = set(result_of(compiled).writes) - set(result_of(compiled).reads)
     sizes = tuple((name, _formula(name, samples, outputs, version)) for name in dispatch.rule.names)
     return recorded, Chooser(sizes, _device_expression(samples[-1][1], outputs, version), decisions)
+
+
+def _variants(
+    session: Session, dispatch: Dispatch, decisions: Sequence[Decision], request: BinaryRequest
+) -> list[BinaryVariant]:
+    """Return each config of each decision, specialized for the cases and for the sizes and targets that are asked for.
+
+    Raises:
+        UsageError: a size is missing or unknown, or no decision is for an NVIDIA GPU.
+    """
+    assert dispatch.arguments is not None
+    names = dispatch.rule.names
+    for sizes in request.sizes:
+        if set(sizes) != set(names):
+            raise UsageError(f"sizes has {value_text(dict(sizes))}; expected values of {', '.join(names)}.")
+    known = dict.fromkeys(decision.target for decision in decisions if decision.target)
+    targets = request.targets or tuple(map(parse_target, known))
+    configs = list({Config.of(config): None for decision in decisions for config in decision.configs})
+    variants: dict[Any, BinaryVariant] = {}
+    for sizes in (*(case.sizes for case in dispatch.cases), *request.sizes):
+        launches = Launches(dispatch.function, dispatch.grid, (), dispatch.arguments(sizes), session.target)
+        for own in map(launches.for_target, targets):
+            for config in configs:
+                launch = own.of(config)
+                variants.setdefault(launch.job.digest, BinaryVariant(launch.job, launch.options))
+    return list(variants.values())
 
 
 def _decision(dispatch: Dispatch) -> Decision:

@@ -218,19 +218,25 @@ class Dispatch(Drawable):
         return config
 
     def export(
-        self, to: str | Path, *, kind: str | None = None, others: Sequence[Dispatch | str | Path] = ()
+        self,
+        to: str | Path,
+        *,
+        kind: str | None = None,
+        others: Sequence[Dispatch | str | Path] = (),
+        targets: Sequence[str] = (),
+        sizes: Sequence[Mapping[str, int]] = (),
     ) -> Exported:
         """Write the kernel with this decision as a module that does not need the lab, or the decision as a table.
 
-        ``kind`` is ``dispatch``, ``torch-op``, ``table`` or ``vllm``: see `Lab.export`. ``others`` are decisions for
-        other devices, or tables that have such.
+        ``kind`` is ``dispatch``, ``torch-op``, ``table``, ``vllm`` or ``binaries``: see `Lab.export`. ``others`` are
+        decisions for other devices, or tables that have such; ``targets`` and further ``sizes`` are those of binaries.
 
         Raises:
             UsageError: it was read from a file, so there is no kernel; or it cannot be written so.
         """
         if self.exporter is None:
             raise UsageError(f"This dispatch of {self.kernel} was read from a file, without a kernel; use lab.export.")
-        return self.exporter(self, to, kind=kind, others=others)
+        return self.exporter(self, to, kind=kind, others=others, targets=targets, sizes=sizes)
 
     @cached_property
     def frame(self) -> pandas.DataFrame:

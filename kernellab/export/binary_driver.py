@@ -1,0 +1,178 @@
+"""Launches of cubins by the CUDA driver API through ctypes, as Triton's own launcher makes them.
+
+Its text is copied into exported binaries, before `kernellab.export.binary_loader`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import Any
+
+import torch
+
+# Numbers of the CUDA Driver API reference manual.
+_MAX_DYNAMIC_SHARED, _STATIC_SHARED, _NON_PORTABLE_CLUSTER = 8, 1, 14  # CUfunction_attribute
+_SHARED_OPTIN = 97  # CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
+_DEVICE_POINTER = 7  # CU_POINTER_ATTRIBUTE_DEVICE_POINTER
+_COOPERATIVE, _CLUSTER_DIMENSION, _CLUSTER_POLICY, _PROGRAMMATIC = 2, 4, 5, 6  # CUlaunchAttributeID
+_SPREAD, _PREFER_SHARED = 1, 1
+_STATIC_SHARED_AT_MOST = 48 << 10
+MAP_BYTES, _TF32 = 128, 11
+_FIXED_MAPS_DRIVER = 13010  # later drivers encode small tensors right: see `CudaDriver.tensor_map`
+
+
+def cdiv(size: int, block: int) -> int:
+    """Return the number of blocks that cover a size."""
+    return -(-size // block)
+
+
+class _LaunchAttribute(ctypes.Structure):
+    _fields_ = (("number", ctypes.c_int), ("padding", ctypes.c_int), ("value", ctypes.c_uint * 16))
+
+
+class _LaunchConfig(ctypes.Structure):
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared_bytes", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(_LaunchAttribute)),
+        ("count", ctypes.c_uint),
+    )
+
+
+class CudaDriver:
+    """The CUDA driver API, on the device and the stream that torch uses in the calling thread."""
+
+    @functools.cached_property
+    def library(self) -> Any:
+        """The library, initialised by torch."""
+        return ctypes.CDLL("libcuda.so.1")
+
+    def current_device(self) -> int:
+        """Return the number of torch's current device."""
+        return torch.cuda.current_device()
+
+    def current_stream(self, device: int) -> int:
+        """Return the address of torch's current stream."""
+        return int(torch.cuda.current_stream(device).cuda_stream)
+
+    def target(self, device: int) -> str:
+        """Return the target of a device, such as ``cuda:90``."""
+        if torch.version.hip is not None:
+            return "hip"
+        major, minor = torch.cuda.get_device_capability(device)
+        return f"cuda:{10 * major + minor}"
+
+    def allocate(self, size: int, device: int) -> Any:
+        """Return zeros on a device, written in the order of torch's stream."""
+        return torch.zeros(size, dtype=torch.uint8, device=f"cuda:{device}")
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Call a function of the driver; raise RuntimeError with the driver's words where it fails."""
+        code = getattr(self.library, name)(*arguments)
+        if code:
+            text = ctypes.c_char_p()
+            self.library.cuGetErrorString(code, ctypes.byref(text))
+            words = text.value.decode() if text.value else f"error {code}"
+            raise RuntimeError(f"CUDA error in {name}: {words}")
+
+    def enter_context(self, device: int) -> None:
+        """Make the primary context of a device current in this thread, where none is."""
+        context = ctypes.c_void_p()
+        self.call("cuCtxGetCurrent", ctypes.byref(context))
+        if not context.value:
+            self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+            self.call("cuCtxSetCurrent", context)
+
+    def load(self, image: bytes, symbol: str, shared_bytes: int, device: int) -> Any:
+        """Return the function of a cubin, with room for its shared memory."""
+        module, function = ctypes.c_void_p(), ctypes.c_void_p()
+        self.call("cuModuleLoadData", ctypes.byref(module), image)
+        self.call("cuModuleGetFunction", ctypes.byref(function), module, symbol.encode())
+        if shared_bytes > _STATIC_SHARED_AT_MOST:
+            most, static = ctypes.c_int(), ctypes.c_int()
+            self.call("cuDeviceGetAttribute", ctypes.byref(most), _SHARED_OPTIN, device)
+            self.call("cuFuncGetAttribute", ctypes.byref(static), _STATIC_SHARED, function)
+            self.call("cuFuncSetCacheConfig", function, _PREFER_SHARED)
+            self.call("cuFuncSetAttribute", function, _MAX_DYNAMIC_SHARED, most.value - static.value)
+        return function
+
+    def device_pointer(self, tensor: Any) -> int:
+        """Return the address of a tensor, or of memory with ``data_ptr``, as the GPU sees it; raise for a CPU's."""
+        host = tensor.data_ptr()
+        if not host:
+            return 0
+        address = ctypes.c_uint64()
+        code = self.library.cuPointerGetAttribute(ctypes.byref(address), _DEVICE_POINTER, ctypes.c_uint64(host))
+        if code:
+            place = getattr(tensor, "device", "an unknown device")
+            raise ValueError(f"A tensor on {place} was passed to a kernel; a GPU cannot reach its memory.")
+        return address.value
+
+    def tensor_map(self, descriptor: Any, fields: dict[str, Any]) -> bytes:
+        """Return the tensor map of a descriptor, encoded as Triton's launcher does it."""
+        shape = [int(extent) for extent in descriptor.shape]
+        if fields["fp4_padded"]:
+            shape[-1] *= 2
+        rank, size = len(shape), fields["elem_size"]
+        steps = [int(stride) * size for stride in descriptor.strides[:-1]]
+        steps.append(shape[0] * (steps[0] if rank > 1 else size))
+        storage = ctypes.create_string_buffer(2 * MAP_BYTES)
+        start = -ctypes.addressof(storage) % 64
+        is_tf32 = getattr(descriptor, "round_f32_to_tf32", False)
+        self.call(
+            "cuTensorMapEncodeTiled",
+            ctypes.c_void_p(ctypes.addressof(storage) + start),
+            ctypes.c_int(_TF32 if is_tf32 else fields["elem_type"]),
+            ctypes.c_uint(rank),
+            ctypes.c_void_p(self.device_pointer(descriptor.base)),
+            (ctypes.c_uint64 * rank)(*reversed(shape)),
+            (ctypes.c_uint64 * rank)(*reversed(steps[:-1]), steps[-1]),
+            (ctypes.c_uint32 * rank)(*reversed(fields["block_size"])),
+            (ctypes.c_uint32 * rank)(*[1] * rank),
+            ctypes.c_int(0),  # CU_TENSOR_MAP_INTERLEAVE_NONE
+            ctypes.c_int(fields["swizzle"]),
+            ctypes.c_int(2),  # CU_TENSOR_MAP_L2_PROMOTION_L2_128B
+            ctypes.c_int(1 if descriptor.padding == "nan" else 0),
+        )
+        words = bytearray(storage.raw[start : start + MAP_BYTES])
+        span = 1 + sum((extent - 1) * step for extent, step in zip(shape, [*steps[:-1], size], strict=True))
+        version = ctypes.c_int()
+        self.call("cuDriverGetVersion", ctypes.byref(version))
+        if version.value <= _FIXED_MAPS_DRIVER and span < 128 * 1024:
+            words[10] &= ~(1 << 5)  # bit 21 of the second word; CUTLASS commit b7ecaa605dd7
+        return bytes(words)
+
+    def launch(self, function: Any, grid: tuple[int, int, int], stream: int, values: list[bytes], how: Any) -> None:
+        """Launch a function on its parameters; ``how`` is the entry of its binary."""
+        offsets, size = [], 0
+        for value in values:
+            step = 64 if len(value) == MAP_BYTES else len(value)
+            size = cdiv(size, step) * step
+            offsets.append(size)
+            size += len(value)
+        storage = ctypes.create_string_buffer(size + 64)
+        start = ctypes.addressof(storage) + -ctypes.addressof(storage) % 64
+        for offset, value in zip(offsets, values, strict=True):
+            ctypes.memmove(start + offset, value, len(value))
+        parameters = (ctypes.c_void_p * len(values))(*(start + offset for offset in offsets))
+        attributes: list[tuple[int, tuple[int, ...]]] = []
+        attributes += [(_PROGRAMMATIC, (1,))] * how["pdl"] + [(_COOPERATIVE, (1,))] * how["cooperative"]
+        if how["num_ctas"] != 1:
+            attributes += [(_CLUSTER_DIMENSION, (how["num_ctas"], 1, 1)), (_CLUSTER_POLICY, (_SPREAD,))]
+        if how["num_ctas"] == 16:
+            self.call("cuFuncSetAttribute", function, _NON_PORTABLE_CLUSTER, 1)
+        array = (_LaunchAttribute * len(attributes))(
+            *(_LaunchAttribute(number, 0, (ctypes.c_uint * 16)(*value)) for number, value in attributes)
+        )
+        config = _LaunchConfig(
+            (grid[0] * how["num_ctas"], grid[1], grid[2]),
+            (32 * how["num_warps"], 1, 1),
+            how["shared_bytes"],
+            stream,
+            array,
+            len(attributes),
+        )
+        self.call("cuLaunchKernelEx", ctypes.byref(config), function, parameters, None)
