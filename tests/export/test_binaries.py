@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import re
 import struct
 import subprocess
 import sys
@@ -23,6 +24,7 @@ import kernellab
 from kernellab._triton.specialize import parameter_flags
 from kernellab.compile.types import compile_job
 from kernellab.errors import UsageError
+from kernellab.export import binary_driver
 from kernellab.export.binaries import BinaryVariant, argument_keys, kernel_files
 from kernellab.export.binary_loader import argument_key
 from kernellab.registry import recorded_version
@@ -340,3 +342,25 @@ def test_what_the_loader_cannot_launch_is_refused(lab: kernellab.Lab, tmp_path: 
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="is a file; binaries need a folder"):
         lab.export(version.label, tmp_path / "file", kind="binaries")
+
+
+HEADER_NAMES = {
+    "_MAX_DYNAMIC_SHARED": "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES",
+    "_STATIC_SHARED": "CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES",
+    "_NON_PORTABLE_CLUSTER": "CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED",
+    "_SHARED_OPTIN": "CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN",
+    "_DEVICE_POINTER": "CU_POINTER_ATTRIBUTE_DEVICE_POINTER",
+    "_COOPERATIVE": "CU_LAUNCH_ATTRIBUTE_COOPERATIVE",
+    "_CLUSTER_DIMENSION": "CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION",
+    "_CLUSTER_POLICY": "CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE",
+    "_PROGRAMMATIC": "CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION",
+    "_SPREAD": "CU_CLUSTER_SCHEDULING_POLICY_SPREAD",
+    "_PREFER_SHARED": "CU_FUNC_CACHE_PREFER_SHARED",
+}
+
+
+def test_the_numbers_of_the_driver_are_those_of_its_header() -> None:
+    header = Path(triton.__file__).parent / "backends/nvidia/include/cuda.h"
+    numbers = dict(re.findall(r"\b(CU_\w+)\s*=\s*(0x\w+|\d+)", header.read_text()))
+    for name, of_header in HEADER_NAMES.items():
+        assert getattr(binary_driver, name) == int(numbers[of_header], 0), name
