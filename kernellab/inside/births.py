@@ -7,16 +7,20 @@ is followed to the line in which these arose.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Collection, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from kernellab.errors import KernellabError
-from kernellab.inside.recorded_launch import record_launch
+from kernellab.errors import KernellabError, RunError
+from kernellab.inside.recorded_launch import program_at, record_launch
 from kernellab.inside.values import Values
+from kernellab.ir.operations import Access
 from kernellab.launch.arguments import memory_of
+from kernellab.launch.memory import copy_arguments
 from kernellab.launch.recorded_values import NonFinite, NonFiniteEvent, Program, RecordedValue, RecordRequest, ValueKind
-from kernellab.launch.recording import LaunchRecord
+from kernellab.launch.recording import LaunchRecord, UndoLog
 from kernellab.launch.run import Watch, on_cpu
 from kernellab.registry import Session
 from kernellab.timing.config import NO_CONFIG
@@ -45,7 +49,8 @@ class Birth:
         if self.event is None:
             subject = f"{self.value.name or self.value.argument} is the first value with {self.kind.value}"
             return f"line {self.line}: {subject}"
-        return f"line {self.line}: {operation_text(self.event)} is {self.kind.value} in {self.event.dtype}"
+        sign = "-" if self.event.result < 0 else ""
+        return f"line {self.line}: {operation_text(self.event)} is {sign}{self.kind.value} in {self.event.dtype}"
 
 
 def operation_text(event: NonFiniteEvent) -> str:
@@ -101,18 +106,35 @@ def _event_of(values: Values, value: RecordedValue, kind: NonFinite) -> NonFinit
     return next(iter(at_once or in_line), None)
 
 
-def explain_births(session: Session, record: LaunchRecord) -> str | None:
+def explain_births(session: Session, record: LaunchRecord, undo: UndoLog | None = None) -> str | None:
     """Say where a launch on the CPU made the first NaN or infinity of an output, or None where its inputs have one.
 
-    The arguments are those before the launch, but for what the kernel only writes. The launch is repeated to find the
+    An output that is also an input counts where ``undo`` kept what it was before. The launch is repeated to find the
     program that wrote the element, and that program once more to see its values.
     """
-    bad = _first_bad_element(record)
-    if bad is None or record.grid is None:
+    if record.grid is None:
         return None
-    name, element = bad
+    effects = record.compiled.effects
+    is_kept = undo is not None and record.last > 0 and undo.is_kept(record.last, effects.mutated)
+    outputs = effects.mutated if is_kept else effects.mutated - effects.reads
+    bad_outputs = [(kind, place) for kind in NonFinite if (place := _first_bad_element(record, kind, outputs))]
+    if not bad_outputs:
+        return None
+    with undo.before(record.last) if undo is not None and is_kept else nullcontext():
+        inputs = effects.reads | (effects.atomics if is_kept else frozenset())
+        places = [(kind, *place) for kind, place in bad_outputs if not _first_bad_element(record, kind, inputs)]
+        return _explain_element(session, record, *places[0]) if places else None
+
+
+def _explain_element(session: Session, record: LaunchRecord, kind: NonFinite, name: str, element: int) -> str | None:
+    """The sentence on one element of an output; the arguments are those before the launch."""
     try:
-        program = _writer_of(session, record, name, element)
+        if name not in record.compiled.effects.atomics:
+            program = _writer_of(session, record, name, element)
+        elif (program := _program_of_atomic(session, record, kind, name)) is None:
+            return (
+                f"{name} has {kind.value}, which no input has: the operands of its atomics have none, but add up to it."
+            )
         if program is None:
             return None
         values = record_launch(session, _launch_of(session, record), RecordRequest((program,)), _TIMEOUT_S)
@@ -125,18 +147,13 @@ def explain_births(session: Session, record: LaunchRecord) -> str | None:
     return f"{name} has {births[-1].kind.value}, which no input has: {sentences} (program {program})."
 
 
-def _first_bad_element(record: LaunchRecord) -> tuple[str, int] | None:
-    """The first element of an output with NaN, or else an infinity, where no input has one."""
+def _first_bad_element(record: LaunchRecord, kind: NonFinite, names: Collection[str]) -> tuple[str, int] | None:
+    """The first element with NaN, or an infinity, of the arguments in ``names``."""
     import torch
 
-    effects, memory = record.compiled.effects, memory_of(record.arguments)
-    floats = {name: tensor for name, tensor in memory.items() if tensor.is_floating_point() and tensor.numel()}
-    inputs = {name: tensor for name, tensor in floats.items() if name in effects.reads}
-    outputs = {name: tensor for name, tensor in floats.items() if name in effects.mutated - effects.reads}
-    for is_bad in (torch.isnan, torch.isinf):
-        if any(bool(is_bad(_comparable(tensor)).any()) for tensor in inputs.values()):
-            continue
-        for name, tensor in outputs.items():
+    is_bad = torch.isnan if kind is NonFinite.NAN else torch.isinf
+    for name, tensor in memory_of(record.arguments).items():
+        if name in names and tensor.is_floating_point() and tensor.numel():
             bad = is_bad(_comparable(tensor)).flatten()
             if bool(bad.any()):
                 return name, int(bad.int().argmax())
@@ -152,12 +169,23 @@ def _writer_of(session: Session, record: LaunchRecord, name: str, element: int) 
     import numpy as np
 
     assert record.grid is not None, "it was launched"
-    accesses = session.runtime.accesses_on_cpu(record, on_cpu(record.arguments), Watch(), _TIMEOUT_S)
+    accesses = session.runtime.accesses_on_cpu(record, on_cpu(copy_arguments(record.arguments)), Watch(), _TIMEOUT_S)
     number = int(np.frombuffer(accesses.writers[name], np.int32)[element]) - 1
     if number < 0:
         return None
-    x_size, y_size, _ = record.grid
-    return number % x_size, number // x_size % y_size, number // (x_size * y_size)
+    return program_at(record.grid, number)
+
+
+def _program_of_atomic(session: Session, record: LaunchRecord, kind: NonFinite, name: str) -> Program | None:
+    """The first program with a NaN, or an infinity, in the operands of its atomics on an argument."""
+    assert record.grid is not None, "it was launched"
+    sites = [site for site in record.compiled.effects.sites if site.kind is Access.ATOMIC and site.goes_to(name)]
+    lines = frozenset(site.line for site in sites if site.line is not None)
+    programs = tuple(program_at(record.grid, number) for number in range(math.prod(record.grid)))
+    values = record_launch(session, _launch_of(session, record), RecordRequest(programs, lines), _TIMEOUT_S)
+    if values.failure is not None:
+        raise RunError(values.failure)
+    return next((value.program for value in values.values if value.argument == name and _count(value, kind)), None)
 
 
 def _launch_of(session: Session, record: LaunchRecord) -> Any:

@@ -16,7 +16,7 @@ from kernellab.inside.first_difference import (
     first_rounding_of,
 )
 from kernellab.inside.logged_launch import values_where_launched
-from kernellab.inside.recorded_launch import launch_of_call, programs_in, record_launch
+from kernellab.inside.recorded_launch import launch_of_call, program_at, programs_in, record_launch
 from kernellab.inside.values import Values
 from kernellab.launch.arguments import memory_of
 from kernellab.launch.calls import UserCall
@@ -110,7 +110,7 @@ def _programs_that_differ(
         element = _first_difference(tensor, there)
         if element is not None:
             numbers = [_writer(written.writers.get(name), element) for written in (accesses, more)]
-            return tuple(dict.fromkeys(_program(left.grid, number) for number in numbers if number >= 0)) or spread
+            return tuple(dict.fromkeys(program_at(left.grid, number) for number in numbers if number >= 0)) or spread
     return spread
 
 
@@ -141,13 +141,8 @@ def _writer(writers: bytes | None, element: int) -> int:
     return -1 if writers is None else int(np.frombuffer(writers, np.int32)[element]) - 1
 
 
-def _program(grid: tuple[int, int, int], number: int) -> Program:
-    x_size, y_size, _ = grid
-    return number % x_size, number // x_size % y_size, number // (x_size * y_size)
-
-
 def _spread_programs(grid: tuple[int, int, int]) -> list[Program]:
     """The first program of a grid, the last, and some between."""
     total = math.prod(grid)
     numbers = dict.fromkeys(round(step * (total - 1) / _SPREAD) for step in range(_SPREAD + 1))
-    return [_program(grid, number) for number in numbers]
+    return [program_at(grid, number) for number in numbers]

@@ -120,6 +120,12 @@ def programs_in(grid: tuple[int, int, int], programs: Sequence[Any]) -> tuple[Pr
     return tuple(dict.fromkeys(_program_in(grid, program) for program in programs))
 
 
+def program_at(grid: tuple[int, int, int], number: int) -> Program:
+    """The id of a program by its number in the order of the grid, the first axis fastest."""
+    x_size, y_size, _ = grid
+    return number % x_size, number // x_size % y_size, number // (x_size * y_size)
+
+
 def _program_in(grid: tuple[int, int, int], program: Any) -> Program:
     parts = [program] if isinstance(program, int) else program
     is_id = isinstance(parts, Sequence) and 1 <= len(parts) <= 3 and all(isinstance(part, int) for part in parts)

@@ -254,7 +254,9 @@ class ValueRecorder:
         recorded = replace(recorded, argument=argument, elements=where)
         self._append(recorded, value if kind is ValueKind.LOAD else None)
 
-    def add_event(self, kind: NonFinite, operation: str, operands: tuple[float, ...], dtype: str, lanes: int) -> None:
+    def add_event(
+        self, kind: NonFinite, operation: str, operands: tuple[float, ...], result: float, dtype: str, lanes: int
+    ) -> None:
         """Record the first NaN or infinity of an operation in the running line and iteration."""
         place = current_line()
         if not self._frames or place is None:
@@ -263,7 +265,7 @@ class ValueRecorder:
         key = (kind, operation, place, self.program)
         if key not in self.events and len(self.events) < _MOST_EVENTS:
             self.events[key] = NonFiniteEvent(
-                kind, place[1], iteration, self.program, operation, operands, dtype, lanes, len(self.values)
+                kind, place[1], iteration, self.program, operation, operands, result, dtype, lanes, len(self.values)
             )
 
     def _is_asked(self, line: int) -> bool:

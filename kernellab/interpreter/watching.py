@@ -35,7 +35,8 @@ def _report_result(operation: Callable[..., Any], name: str, recorder: ValueReco
     def reporting(*arguments: Any, **options: Any) -> Any:
         result = operation(*arguments, **options)
         operands = [argument for argument in arguments if isinstance(argument, Handle)]
-        if operands and isinstance(result, Handle) and result.data.dtype.kind == "f":
+        is_access = any(operand.dtype.is_ptr() or operand.dtype.scalar.is_ptr() for operand in operands)
+        if operands and isinstance(result, Handle) and result.data.dtype.kind == "f" and not is_access:
             _report(name, operands, result, recorder)
         return result
 
@@ -58,7 +59,8 @@ def _report(name: str, operands: list[Handle], result: Handle, recorder: ValueRe
             numbers = tuple(_lane(operand.data, lanes.shape, first) for operand in operands[:_MOST_OPERANDS])
             is_elementwise = name not in _OF_MATRICES and all(number is not None for number in numbers)
             shown = tuple(number for number in numbers if number is not None) if is_elementwise else ()
-            recorder.add_event(kind, name, shown, result.dtype.scalar.name, int(lanes.sum()))
+            number, dtype = float(result.data[first]), result.dtype.scalar.name
+            recorder.add_event(kind, name, shown, number, dtype, int(lanes.sum()))
 
 
 def _lane(data: Array, shape: tuple[int, ...], lane: tuple[Any, ...]) -> float | None:

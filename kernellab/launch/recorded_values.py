@@ -123,8 +123,9 @@ class NonFinite(StrEnum):
 class NonFiniteEvent:
     """The first lane in which an operation of a line made a NaN or an infinity from operands without one.
 
-    ``operation`` is the name of the interpreter's operation (``exp``, ``fsub``), ``operands`` its operands in that lane
-    and ``dtype`` the type of the result; ``lanes`` counts the lanes, ``after`` the values that were recorded before it.
+    ``operation`` is the name of the interpreter's operation (``exp``, ``fsub``), ``operands`` are its operands in that
+    lane, and ``result`` and ``dtype`` the number and its type. ``lanes`` counts the lanes, ``after`` the values that
+    were recorded before it.
     """
 
     kind: NonFinite
@@ -133,6 +134,7 @@ class NonFiniteEvent:
     program: Program
     operation: str
     operands: tuple[float, ...]
+    result: float
     dtype: str
     lanes: int
     after: int

@@ -151,7 +151,7 @@ async def run_cell_async(
             checks = options.checks if options.run else ()
             check_outcomes = check_launches(checks, recorder, lab.launches, namespace)
         reports = [
-            _kernel_report(lab, record, version, check_outcomes.of(record), predictions)
+            _kernel_report(lab, recorder, record, version, check_outcomes.of(record), predictions)
             for record, version in _store_launches(cell, recorder, check_outcomes)
         ]
         if options.tune:
@@ -183,13 +183,14 @@ def _launch_hints(cell: _Cell, recorder: Recorder) -> Iterator[str]:
 def _record_launches(
     lab: Lab, options: CellOptions, predictions: CellPredictions
 ) -> contextlib.AbstractContextManager[Recorder]:
+    on_cpu = options.interpret or lab.launches.is_offline()  # where a NaN is followed to what its inputs held
     return lab.launches.recording(
         timeout_s=options.timeout_s,
         run=options.run,
         isolate=options.isolate,
         interpret=options.interpret,
         poison=options.check is not None,
-        undoes=options.why or options.values or options.explore or options.tune,
+        undoes=on_cpu or options.why or options.values or options.explore or options.tune,
         follows=follow_new_threads(),
         begins=predictions.begin,
     )
@@ -398,7 +399,12 @@ def _store_launches(
 
 
 def _kernel_report(
-    lab: Lab, record: LaunchRecord, version: Version | None, checks: tuple[Check, ...], predictions: CellPredictions
+    lab: Lab,
+    recorder: Recorder,
+    record: LaunchRecord,
+    version: Version | None,
+    checks: tuple[Check, ...],
+    predictions: CellPredictions,
 ) -> KernelReport:
     closure = record.closure or closure_of(record.kernel)[0]
     entry = closure.functions[0]
@@ -421,7 +427,7 @@ def _kernel_report(
             *offer_of_difference(lab, version, checks),
         ),
         prediction=predictions.of(record),
-        birth=birth_in_record(lab, record),
+        birth=birth_in_record(lab, recorder, record),
     )
 
 

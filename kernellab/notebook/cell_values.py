@@ -47,12 +47,12 @@ def values_of_record(lab: Lab, recorder: Recorder, record: LaunchRecord) -> Valu
         return lab.values(record.kernel, record.grid, **keywords_of(record))
 
 
-def birth_in_record(lab: Lab, record: LaunchRecord) -> str | None:
+def birth_in_record(lab: Lab, recorder: Recorder, record: LaunchRecord) -> str | None:
     """The origin of the first NaN or infinity in an output of a launch on the CPU, if no input has one."""
     if record.run is None or record.run.where != "interpreter" or record.grid is None:
         return None
     with lab.launches.recording():  # the second look is no launch of the cell's
-        return explain_births(lab.session(), record)
+        return explain_births(lab.session(), record, recorder.undo)
 
 
 def keywords_of(record: LaunchRecord) -> dict[str, Any]:

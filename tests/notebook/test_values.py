@@ -49,6 +49,24 @@ def test_a_nan_is_followed_to_its_line_without_being_asked(notebook: Notebook) -
     assert "which no input has" not in str(notebook.triton(SOFTMAX).shown[-1]["text/plain"])
 
 
+def test_a_nan_in_an_output_that_is_also_an_input_is_followed(notebook: Notebook) -> None:
+    in_place = """
+@triton.jit
+def log_in_place(x, B: tl.constexpr):
+    offs = tl.arange(0, B)
+    tl.store(x + offs, tl.log(tl.load(x + offs) - 2.0))
+x = torch.linspace(1, 5, 16)
+log_in_place[(1,)](x, B=16)
+"""
+    ran = notebook.triton(in_place)
+    assert ran.error is None
+    text = " ".join(str(ran.shown[-1]["text/plain"]).split())
+    assert "x has NaN, which no input has: line 5: log(-1) is NaN in fp32 (program (0, 0, 0))" in text, text
+    assert notebook.names["x"].isnan().sum().item() == 4, "the launch itself is kept"
+    had_one = notebook.triton(in_place.replace("(1, 5, 16)", "(1, 5, 16) * float('nan')"))
+    assert "which no input has" not in str(had_one.shown[-1]["text/plain"])
+
+
 def test_a_failed_check_offers_the_first_difference_from_the_version_that_passed(notebook: Notebook) -> None:
     check = '--check "torch.softmax(x, 1)"'
     assert notebook.triton(SOFTMAX, check).error is None
