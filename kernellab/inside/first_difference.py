@@ -23,7 +23,7 @@ from kernellab.launch.recorded_values import Program, RecordedValue, ValueKind
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-Reason = Literal["value", "precision", "mask", "address", "operation", "missing"]
+Reason = Literal["value", "shape", "precision", "mask", "address", "operation", "missing"]
 # Constants keep their types in float64 (a float32 factor is off by 6e-8), and exp multiplies what they are off by.
 _EQUAL = 1e-5
 _TIMES_THE_ERROR = 16.0
@@ -38,10 +38,11 @@ _STORES = frozenset({ValueKind.STORE, ValueKind.ATOMIC})
 class FirstDifference(Drawable):
     """The first pair of values that differ, or None in ``left`` and ``right`` where all that is stored agrees.
 
-    ``names`` are the two sides, ``reason`` says what differs: a value, its precision, a mask, an address, the operation
-    of an atomic, or that only one side computes it. ``element`` is an index in the tile where they differ, ``numbers``
-    are both values there, and ``allowed`` is the difference that roundings explain. ``compared`` counts the compared
-    values of ``programs``; ``failure`` says why one side stopped, where it lacks the value.
+    ``names`` are the two sides, ``reason`` says what differs: a value, its shape or precision, a mask, an address, the
+    operation of an atomic, or that only one side computes it. ``element`` is an index in the tile where they differ,
+    ``numbers`` are both values there, and ``allowed`` is the difference that roundings explain. ``compared`` counts the
+    compared values of ``programs``; ``failure`` says why a side stopped early, where it lacks the value or nothing
+    differs.
     """
 
     names: tuple[str, str]
@@ -64,18 +65,23 @@ class FirstDifference(Drawable):
 
     @property
     def line(self) -> int | None:
-        """The line that differs first, of the right side if it has one; of a helper's parameter, that of the call."""
+        """The line that differs first, of the right side if it has one.
+
+        Of a helper's parameter it is that of the call, unless the text of its definition differs, as by a default.
+        """
         value = self.right or self.left
         if value is None:
             return None
-        return value.calls[-1] if value.kind is ValueKind.PARAMETER else value.line
+        is_of_call = value.kind is ValueKind.PARAMETER and self.texts[0] == self.texts[1]
+        return value.calls[-1] if is_of_call else value.line
 
     @property
     def summary(self) -> str:
         """The difference in one sentence."""
         value = self.right or self.left
         if value is None:
-            return f"No difference: everything that {self.names[0]} and {self.names[1]} store agrees"
+            both = f"everything that {self.names[0]} and {self.names[1]} store agrees"
+            return f"No difference: {both}" + (f", up to where one stops: {self.failure}" if self.failure else "")
         name = value.name or value.argument or "a value"
         iteration = f", iteration {value.iteration[-1]}" if value.iteration else ""
         at = f", at {self.element}" if self.element else ""
@@ -84,6 +90,8 @@ class FirstDifference(Drawable):
             case "missing":
                 what = f"only {self.names[0] if self.right is None else self.names[1]} computes {name}"
                 what += f"; the other stops: {self.failure}" if self.failure else ""
+            case "shape" if self.left is not None:
+                what = f"{name} has the shape {value.shape}, not {self.left.shape}"
             case "mask":
                 what = f"the mask of {name} differs{at}"
             case "address":
@@ -128,7 +136,7 @@ def first_difference_of(
         if not stores_agree(*own, _ROUNDINGS_ALLOWED * tolerance + 64 * _FLOAT32):
             for pair, difference in _precision_differences(own, wide):
                 return _result(names, own, pair, difference, len(pairs), programs)
-    return FirstDifference(names, compared=len(pairs), programs=programs)
+    return FirstDifference(names, compared=len(pairs), programs=programs, failure=_failure_of(wide))
 
 
 def difference_of_devices(name: str, gpu: Values, own: Values, wide: Values) -> FirstDifference:
@@ -149,7 +157,7 @@ def difference_of_devices(name: str, gpu: Values, own: Values, wide: Values) -> 
         difference = _value_difference(pair, share)
         if difference is not None:
             return _result(names, (own, gpu), pair, difference, len(pairs), own.programs)
-    return FirstDifference(names, compared=len(pairs), programs=own.programs)
+    return FirstDifference(names, compared=len(pairs), programs=own.programs, failure=_failure_of((own, gpu)))
 
 
 def _is_left_out(value: RecordedValue | None, functions: Collection[tuple[str, tuple[int, ...]]]) -> bool:
@@ -182,7 +190,13 @@ def first_rounding_of(name: str, own: Values, wide: Values) -> FirstDifference:
             difference = _Difference("value", element, numbers, allowed * _scale(exact))
             names, pair = (f"{name} in float64", name), ValuePair(exact, value)
             return _result(names, (wide, own), pair, difference, len(pairs), own.programs)
-    return FirstDifference((f"{name} in float64", name), compared=len(pairs), programs=own.programs)
+    names = (f"{name} in float64", name)
+    return FirstDifference(names, compared=len(pairs), programs=own.programs, failure=_failure_of((wide, own)))
+
+
+def _failure_of(sides: tuple[Values, Values]) -> str:
+    """Why a side stopped early, "" where none did."""
+    return sides[0].failure or sides[1].failure or ""
 
 
 def _scale(value: RecordedValue) -> float:
@@ -281,7 +295,7 @@ def _value_difference(pair: ValuePair, allowed: float | None = None) -> _Differe
     if left is None or right is None:
         return _Difference("missing", (), (0.0, 0.0), 0.0)
     if left.data.shape != right.data.shape:
-        return _Difference("value", (), (float(left.data.size), float(right.data.size)), 0.0)
+        return _Difference("shape", (), (0.0, 0.0), 0.0)
     lanes = _lanes(left)
     if not np.array_equal(lanes, _lanes(right)):
         return _Difference("mask", _first(lanes != _lanes(right)), (0.0, 0.0), 0.0)

@@ -1,4 +1,4 @@
-"""Nine more kernels, with grids of three axes, while loops, choices, integers, casts, atomics and turned tiles."""
+"""More kernels: grids of three axes, while loops, choices, integers, casts, atomics, shapes and turned tiles."""
 
 from __future__ import annotations
 
@@ -129,3 +129,16 @@ def rounds_in_place(x, scratch, out, ROUNDS: tl.constexpr, BLOCK: tl.constexpr):
         neighbour = tl.load(scratch + base + (lanes + 1) % BLOCK)
         value = value + neighbour * (step + 1)
     tl.store(out + base + lanes, value)
+
+
+@triton.jit
+def scaled(value, factor=0.1):
+    return value * factor
+
+
+@triton.jit
+def turned_and_scaled(x, out, n, B: tl.constexpr):
+    rows, columns = tl.arange(0, B), tl.arange(0, 2 * B)
+    tile = tl.load(x + tl.program_id(0) * n + rows[:, None] * (2 * B) + columns[None, :])
+    flat = tl.trans(tile)
+    tl.store(out + columns[:, None] * B + rows[None, :], scaled(flat))

@@ -18,7 +18,7 @@ from kernellab.inside.first_difference import FirstDifference, difference_of_dev
 from kernellab.inside.recorded_launch import launch_of_call, record_launch
 from kernellab.launch.calls import UserCall
 from kernellab.launch.recorded_values import RecordedValue, RecordRequest
-from tests.inside import more_faults
+from tests.inside import more_faults, more_kernels
 from tests.inside.planted_faults import EQUAL, FAULTS, Change
 from tests.inside.transcripts import CASES
 from tests.labs import shared_lab
@@ -139,6 +139,38 @@ def test_values_of_a_gpu_may_round_otherwise_and_nothing_else(lab: kernellab.Lab
 
 def _changed(value: RecordedValue, factor: float) -> RecordedValue:
     return replace(value, data=value.data * np.float32(factor)) if value.data.dtype.kind == "f" else value
+
+
+TURNED = Change("turned_and_scaled", "tl.trans(tile)", "tl.reshape(tile, [B, 2 * B])", module=more_kernels)
+DEFAULT = replace(TURNED, old="factor=0.1", new="factor=0.2", function="scaled")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (TURNED, "flat has the shape (4, 8), not (8, 4)"),
+        (DEFAULT, "factor is 0.2, not 0.1"),
+    ],
+    ids=["shape", "default"],
+)
+def test_shapes_and_defaults_that_differ_are_named_in_their_line(
+    lab: kernellab.Lab, change: Change, words: str, tmp_path: Path
+) -> None:
+    changed, line = change.apply(tmp_path)
+    difference = lab.first_difference(
+        more_kernels.turned_and_scaled, changed, (1,), torch.rand(32), torch.zeros(32), 0, B=4
+    )
+    assert words in difference.summary
+    assert difference.line == line
+
+
+@pytest.mark.parametrize("other", ["float64", more_kernels.turned_and_scaled], ids=["float64", "kernel"])
+def test_programs_that_stop_early_on_both_sides_are_said(lab: kernellab.Lab, other: object) -> None:
+    difference = lab.first_difference(
+        more_kernels.turned_and_scaled, other, (2,), torch.rand(32), torch.zeros(32), 99, B=4
+    )
+    assert not difference
+    assert "up to where one stops: turned_and_scaled: load of x out of bounds" in difference.summary
 
 
 def test_a_gpu_cannot_be_compared_without_its_tensors(lab: kernellab.Lab) -> None:

@@ -87,7 +87,9 @@ def _source(values: Values, value: RecordedValue) -> str:
 def difference_card(difference: FirstDifference) -> Card:
     """The sentence of a first difference, both lines, and both tiles side by side."""
     facts = [f"{difference.compared:,} values compared", plural(len(difference.programs), "program")]
-    blocks: list[Block] = [Message(difference.summary, "kl-alert" if difference else "kl-note kl-good")]
+    blocks: list[Block] = [
+        Message(difference.summary, "kl-alert" if difference or difference.failure else "kl-note kl-good")
+    ]
     sides = zip(difference.names, (difference.left, difference.right), difference.texts, strict=True)
     rows = [(name, value, text) for name, value, text in sides if value is not None]
     columns = {
