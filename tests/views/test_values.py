@@ -28,6 +28,14 @@ def long_vector(x, out, BLOCK: tl.constexpr):
     tl.store(out + offsets, value + tl.sum(tl.sum(tl.sum(cube, 0), 0), 0))
 
 
+@triton.jit
+def rounds_by_program(out):
+    total = 0
+    for step in range(tl.program_id(0) + 1):
+        total += step
+    tl.store(out + tl.program_id(0), total)
+
+
 @pytest.fixture(scope="module")
 def lab() -> Iterator[kernellab.Lab]:
     with shared_lab(store=":memory:") as lab:
@@ -60,6 +68,20 @@ def test_axes_beyond_two_are_planes(long: Values) -> None:
     places = np.frombuffer(base64.b64decode(tile["places"]))
     assert places[0] == 2 * 256
     assert page.tile(position, 9)["page"] == 3, "beyond the last is the last"
+
+
+def test_a_program_that_lacks_the_iteration_is_reached_at_its_last_one(lab: kernellab.Lab) -> None:
+    values = lab.values(rounds_by_program, (3,), torch.zeros(3, dtype=torch.int32), programs=[0, 1, 2])
+    third = values.values.index(values.find("step", iteration=2, program=(2, 0, 0)))
+    others = [values.values[at] for at, _ in ValuesPage(values).tile(third)["programs"]]
+    assert [(value.program[0], value.iteration) for value in others] == [(0, (0,)), (1, (1,)), (2, (2,))]
+
+
+def test_arguments_that_a_line_names_come_with_what_was_passed(lab: kernellab.Lab) -> None:
+    x = torch.rand(2, 4)
+    values = lab.values(kernels.gather, (1,), x, torch.zeros(4).int(), torch.zeros(4), 4, BLOCK=4)
+    tiles = [ValuesPage(values).tile(at) for at in range(len(values.values))]
+    assert {"x 2x4", "n = 4"} <= {words for tile in tiles for words in tile["arguments"]}
 
 
 def test_integers_of_64_bits_stay_exact(lab: kernellab.Lab) -> None:

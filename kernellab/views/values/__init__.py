@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kernellab.compile.argument_values import ArgumentValue
 from kernellab.inside.values import Values
 from kernellab.launch.recorded_values import Program, RecordedValue, ValueKind
 from kernellab.views.elements import code_line, file_text, minify
@@ -159,7 +160,7 @@ class ValuesPage:
             "reads": [[at, self._label(at)] for at in value.reads],
             "read_by": [[at, self._label(at)] for at in readers[:_MOST_READERS]],
             "more_readers": max(0, len(readers) - _MOST_READERS),
-            "arguments": list(value.read_arguments),
+            "arguments": [self._argument_words(name) for name in value.read_arguments],
             "count": len(self.values.values),
         }
 
@@ -183,12 +184,21 @@ class ValuesPage:
         return [at for at in self._sites[_site(value)] if self.values.values[at].program == value.program]
 
     def _programs(self, value: RecordedValue) -> list[int]:
-        """The values of the same name, line and iteration in every program."""
-        same = [at for at in self._sites[_site(value)] if self.values.values[at].iteration == value.iteration]
-        first: dict[Program, int] = {}
-        for at in same:
-            first.setdefault(self.values.values[at].program, at)
-        return list(first.values())
+        """The value of the same name and line in every program: of the same iteration, or else of the last one."""
+        chosen: dict[Program, int] = {}
+        for at in self._sites[_site(value)]:
+            other = self.values.values[at]
+            known = chosen.get(other.program)
+            if known is None or self.values.values[known].iteration != value.iteration:
+                chosen[other.program] = at
+        return list(chosen.values())
+
+    def _argument_words(self, name: str) -> str:
+        """An argument with what the launch passed: ``a 50x40``, ``n = 100``."""
+        passed = self.values.arguments.get(name, ArgumentValue())
+        if passed.shape is not None:
+            return f"{name} {'x'.join(map(str, passed.shape))}"
+        return name if passed.value is None else f"{name} = {passed.value}"
 
     def _label(self, position: int) -> str:
         value = self.values.values[position]
