@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from kernellab.export.frames import save_frame as save_frame
     from kernellab.export.merging import Merged as Merged
     from kernellab.export.write import Exported as Exported
+    from kernellab.harvest.result import Harvest as Harvest
     from kernellab.inside.equivalence import Equivalence as Equivalence
     from kernellab.inside.first_difference import FirstDifference as FirstDifference
     from kernellab.inside.timeline import Timeline as Timeline
@@ -66,6 +67,7 @@ _LAZY = {
     "Explanation": "kernellab.explain.explanation",
     "Prediction": "kernellab.explain.prediction",
     "Profile": "kernellab.explain.profile",
+    "Harvest": "kernellab.harvest.result",
     "Equivalence": "kernellab.inside.equivalence",
     "FirstDifference": "kernellab.inside.first_difference",
     "Timeline": "kernellab.inside.timeline",

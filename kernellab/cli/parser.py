@@ -150,6 +150,7 @@ def _add_keeping(commands: Any) -> None:
     changed.add_argument("--since", metavar="WHEN", help="ignore earlier changes: 2026-11-22, or 7d, 12h, 2w ago")
     changed.add_argument("--margin", type=float, default=0.03, help="least relative difference of the medians (0.03)")
     _add_upgrade(commands)
+    _add_harvest(commands)
     export = _of_file(
         commands, "export", "write a kernel as a file that does not need kernellab", f"{_ONE}; or a kept NAME"
     )
@@ -185,6 +186,18 @@ def _add_upgrade(commands: Any) -> None:
     )
     upgrade.add_argument("--summary", metavar="FILE", help="also write the table as a page: FILE.md or FILE.html")
     upgrade.add_argument("--no-time", action="store_true", help="take no times, even with a GPU")
+
+
+def _add_harvest(commands: Any) -> None:
+    words = "run a program and list the Triton kernels that it launches, with their shares of the time"
+    harvest = _command(commands, "harvest", words, "Exit status: that of the program; what it prints goes to stderr.")
+    harvest.add_argument("-m", dest="is_module", action="store_true", help="PROGRAM is the name of a module")
+    harvest.add_argument("--inductor", action="store_true", help="also the kernels that torch.compile writes")
+    harvest.add_argument(
+        "-o", "--output", metavar="PATH", help="also write it as .json (to merge), .csv or .html; {pid} is the process"
+    )
+    harvest.add_argument("program", metavar="SCRIPT.py", help="the script, or with -m the module")
+    harvest.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGS", help="its arguments")
 
 
 def _of_file(commands: Any, name: str, words: str, what: str = _ONE) -> argparse.ArgumentParser:

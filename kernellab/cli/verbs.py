@@ -6,6 +6,7 @@ A benchmark sweeps sizes by asking the kernel file for each, all else by the lab
 from __future__ import annotations
 
 import inspect
+import os
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
@@ -204,6 +205,20 @@ def upgrade_command(lab: Lab, args: Namespace) -> Answer:
     )
 
 
+def harvest_command(lab: Lab, args: Namespace) -> Answer:
+    """Run a program and show which kernels it launched; the exit status is the program's."""
+    from kernellab.harvest.program import run_program
+
+    with lab.harvest(inductor=args.inductor) as seen:
+        status = run_program(args.program, args.arguments, is_module=args.is_module)
+    card, rows = seen.card(), as_data.plain(seen.rows())
+    if args.output is not None:
+        seen.save(args.output.replace("{pid}", str(os.getpid())))
+    record = seen.record
+    data = {"program": args.program, "status": status, **as_data.selected_fields(record, "seconds", "unknown_replays")}
+    return Answer({**data, "rest": dict(record.rest), "rows": rows}, card.text, status=status)
+
+
 def export_command(lab: Lab, args: Namespace) -> Answer:
     """Launch a kernel of a file once, and write it as a file."""
     launch = launch_of(lab, args)
@@ -233,6 +248,7 @@ COMMANDS: Mapping[str, Callable[[Lab, Namespace], Answer]] = {
     "merge": merge_command,
     "regressions": regressions_command,
     "upgrade": upgrade_command,
+    "harvest": harvest_command,
     "export": export_command,
 }
 

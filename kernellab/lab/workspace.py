@@ -35,6 +35,7 @@ from kernellab.workers.worker import Pool, Worker
 
 if TYPE_CHECKING:
     from kernellab.export.merging import Merged
+    from kernellab.harvest.result import Harvest
     from kernellab.registry.regressions import Regressions
     from kernellab.tune.run_tuning import Environment
     from kernellab.upgrade.result import Upgrade
@@ -202,6 +203,21 @@ class Workspace:
         from kernellab.upgrade.verbs import upgrade_of
 
         return upgrade_of(self.session, from_version, python, times=times)
+
+    @contextmanager
+    def harvest(self, *, inductor: bool = False) -> Iterator[Harvest]:
+        """Record which Triton kernels run inside a with statement, and how often: ``with lab.harvest() as seen:``.
+
+        Launches of this process count, of any thread and package, with those that CUDA graphs replay; of torch.compile
+        those of your kernels and, with ``inductor``, those of kernels that Inductor writes. On a GPU, device times of
+        some launches are sampled. Nothing is changed in the program, and it is not waited for. ``seen.frame`` has a row
+        per kernel and case, ``seen.cases(kernel)`` goes into ``lab.tune_over(over=...)``.
+        """
+        from kernellab.harvest.verbs import harvest
+
+        self.launches.activate()
+        with harvest(self.session, inductor=inductor) as seen:
+            yield seen
 
     def merge(self, path: str | Path, /) -> Merged:
         """Merge kernels and measurements of another store, or of exported ones; return them with yours, as a table.

@@ -80,6 +80,7 @@ TOPICS: Mapping[str, Mapping[str, str]] = {
         "lab.frame": 'lab.frame("launches")',
         "lab.regressions": 'lab.regressions(since="7d")',
         "lab.upgrade": "lab.upgrade()",
+        "lab.harvest": "with lab.harvest() as seen: train_step()",
     },
     "Export and share it": {
         "%triton_export": "%triton_export add_kernel --to add_kernel.py",

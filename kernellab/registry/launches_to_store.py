@@ -71,11 +71,16 @@ def result_of(compiled: Compiled) -> Result:
     )
 
 
-def argument_of(name: str, value: Any, before: Mapping[str, ValueSample] = MappingProxyType({})) -> Argument:
-    """The description of one argument, with the values in ``before`` if the launch changed them."""
+def argument_of(
+    name: str, value: Any, before: Mapping[str, ValueSample] = MappingProxyType({}), *, reads: bool = True
+) -> Argument:
+    """The description of one argument, with the values in ``before`` if the launch changed them.
+
+    Without ``reads``, no tensor is read, so that a GPU is not waited for.
+    """
     value = constexpr_value(value)
     if isinstance(value, tuple) and any(hasattr(member, "data_ptr") for member in value):
-        members = tuple(argument_of(f"{name}[{i}]", member, before) for i, member in enumerate(value))
+        members = tuple(argument_of(f"{name}[{i}]", member, before, reads=reads) for i, member in enumerate(value))
         return Argument(name, "tuple", members=members)
     if is_plain(value):
         return Argument(name, "scalar", value=value)
@@ -84,9 +89,9 @@ def argument_of(name: str, value: Any, before: Mapping[str, ValueSample] = Mappi
     if is_jit_function(value):
         return Argument(name, "function", value=value.__name__, source=value_closure_of(value))
     if hasattr(value, "untyped_storage"):
-        return _tensor_argument(name, value, before.get(name))
+        return _tensor_argument(name, value, before.get(name)) if reads else _tensor_layout(name, value)
     if hasattr(getattr(value, "base", None), "untyped_storage") and hasattr(value, "block_shape"):
-        member = _tensor_argument(f"{name}.base", value.base, before.get(name))
+        member = argument_of(f"{name}.base", value.base, before, reads=reads)
         return Argument(name, "descriptor", value=_layout_of(value), members=(member,), block=tuple(value.block_shape))
     source = value_closure_of(value)
     if source is None:
@@ -117,10 +122,7 @@ def _memory_layout(value: Any) -> tuple[Any, ...] | None:
     return value.data_ptr(), value.dtype, tuple(value.shape), tuple(value.stride())
 
 
-@bypass_modes()
-def _tensor_argument(name: str, tensor: Any, before: ValueSample | None) -> Argument:
-    sample = before or sample_of(tensor)
-    low, high = _bounds(tensor, sample)
+def _tensor_layout(name: str, tensor: Any) -> Argument:
     return Argument(
         name,
         "tensor",
@@ -128,6 +130,15 @@ def _tensor_argument(name: str, tensor: Any, before: ValueSample | None) -> Argu
         shape=tuple(tensor.shape),
         stride=tuple(tensor.stride()),
         device=tensor.device.type,
+    )
+
+
+@bypass_modes()
+def _tensor_argument(name: str, tensor: Any, before: ValueSample | None) -> Argument:
+    sample = before or sample_of(tensor)
+    low, high = _bounds(tensor, sample)
+    return replace(
+        _tensor_layout(name, tensor),
         low=low,
         high=high,
         values=_small_values(tensor, sample),

@@ -1,0 +1,275 @@
+"""Observation of every launch of a process: plain, autotuned and bound kernels, and those of torch's Inductor.
+
+Triton asks a compiled kernel for the metadata of each launch before it makes it, whatever path leads there, and calls
+its chain of exit hooks after it. Inductor's own launcher in C does neither, so that its autotuners are observed.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib.abc import MetaPathFinder
+from importlib.util import find_spec
+from typing import Any, Protocol
+
+from triton import knobs
+from triton.compiler import CompiledKernel
+from triton.runtime.autotuner import Autotuner
+
+from kernellab._triton.kernel import autotune_settings
+
+_INDUCTOR = "torch._inductor.runtime.triton_heuristics"
+_THREAD = threading.local()
+_MOST_FRAMES = 24  # between a launch and the autotuner that makes it
+
+
+class Origin(StrEnum):
+    """The launcher of a kernel: Triton, or torch.compile for a kernel of the user (``compile``) or its own."""
+
+    TRITON = "triton"
+    COMPILE = "compile"
+    INDUCTOR = "inductor"
+
+
+class LaunchObserver(Protocol):
+    """Called around launches, in the thread that makes them.
+
+    ``kernel`` is what `launched_kernel` describes. ``is_trial`` is True for launches by which an autotuner times its
+    configs. ``grid`` is None where Inductor computes it. An observer adds little time to each launch.
+    """
+
+    def before_launch(self, kernel: Any, grid: Any, args: tuple[Any, ...], is_trial: bool, /) -> None:
+        """Count a launch."""
+
+    def after_launch(self) -> None:
+        """Return after the launch was submitted; not called for one that failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchedKernel:
+    """A compiled kernel: jit function, parameters, constants by name, options, and the constexprs an autotuner sets.
+
+    ``names`` are the parameters in the order of a launch's arguments, ``positions`` the places of those that are no
+    constexprs.
+    """
+
+    name: str
+    function: Any
+    origin: Origin
+    names: tuple[str, ...]
+    positions: tuple[int, ...]
+    constants: Mapping[str, Any]
+    signature: tuple[tuple[str, str], ...]
+    options: Mapping[str, Any]
+    config_names: tuple[str, ...]
+    target: str
+    digest: str
+    grid_of: Callable[[tuple[Any, ...]], tuple[int, ...]] | None = None
+
+
+@contextmanager
+def observe_launches(observer: LaunchObserver, *, inductor: bool = False) -> Iterator[None]:
+    """Pass each launch of this process inside a with statement to ``observer``.
+
+    Of torch.compile, kernels of the user are passed, and with ``inductor`` also those that Inductor writes.
+    """
+
+    def launch_metadata(compiled: Any, grid: Any, stream: int, *args: Any) -> Any:
+        if not getattr(_THREAD, "is_inside_inductor", False):
+            observer.before_launch(compiled, grid, args, getattr(_THREAD, "is_timing_configs", False))
+        return metadata_of(compiled, grid, stream, *args)
+
+    def exit_hook(metadata: Any) -> None:
+        observer.after_launch()
+
+    def bench(tuner: Any, *args: Any, **meta: Any) -> Any:
+        with _flag("is_timing_configs"):
+            return bench_config(tuner, *args, **meta)
+
+    metadata_of, bench_config = CompiledKernel.launch_metadata, Autotuner._bench
+    with ExitStack() as patches:
+        patches.enter_context(_replaced(CompiledKernel, "launch_metadata", launch_metadata))
+        patches.enter_context(_replaced(Autotuner, "_bench", bench))
+        patches.enter_context(_exit_hook(exit_hook))
+        patches.enter_context(_when_imported(_INDUCTOR, lambda: _observe_inductor(observer, inductor)))
+        yield
+
+
+@contextmanager
+def _replaced(owner: Any, name: str, function: Any) -> Iterator[None]:
+    before = vars(owner)[name]
+    setattr(owner, name, function)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
+@contextmanager
+def _exit_hook(hook: Callable[[Any], None]) -> Iterator[None]:
+    chain: Any = knobs.runtime.launch_exit_hook
+    if not hasattr(chain, "add"):  # replaced by the user; times are then not sampled
+        yield
+        return
+    chain.add(hook)
+    try:
+        yield
+    finally:
+        chain.remove(hook)
+
+
+@contextmanager
+def _flag(name: str) -> Iterator[None]:
+    before = getattr(_THREAD, name, False)
+    setattr(_THREAD, name, True)
+    try:
+        yield
+    finally:
+        setattr(_THREAD, name, before)
+
+
+@contextmanager
+def _when_imported(module: str, patch: Callable[[], Any]) -> Iterator[None]:
+    """Enter the context of ``patch`` as soon as a module is imported; at once if it is already."""
+    with ExitStack() as patches:
+        if module in sys.modules:
+            patches.enter_context(patch())
+            yield
+            return
+        finder = _ImportWatch(module, lambda: patches.enter_context(patch()))
+        sys.meta_path.insert(0, finder)
+        try:
+            yield
+        finally:
+            if finder in sys.meta_path:
+                sys.meta_path.remove(finder)
+
+
+class _ImportWatch(MetaPathFinder):
+    """Calls a function after the first import of a module."""
+
+    def __init__(self, module: str, call: Callable[[], Any]) -> None:
+        self._module, self._call = module, call
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
+        """Find the module as the other finders do, with a loader that calls the function at its end."""
+        if fullname != self._module:
+            return None
+        sys.meta_path.remove(self)
+        spec = find_spec(fullname)
+        loader: Any = None if spec is None else spec.loader
+        if loader is None:
+            return spec
+        execute = loader.exec_module
+
+        def exec_module(module: Any) -> None:
+            execute(module)
+            self._call()
+
+        loader.exec_module = exec_module
+        return spec
+
+
+def _observe_inductor(observer: LaunchObserver, inductor: bool) -> Any:
+    module: Any = sys.modules[_INDUCTOR]
+    run_original = module.CachingAutotuner.run
+
+    def run(tuner: Any, *args: Any, stream: Any, benchmark_run: bool = False, **meta: Any) -> Any:
+        is_observed = not (benchmark_run or meta) and (inductor or _origin(tuner) is Origin.COMPILE)
+        is_settled = len(tuner.launchers) == 1
+        if is_observed and is_settled:
+            observer.before_launch(tuner, None, args, False)
+        with _flag("is_inside_inductor"):
+            result = run_original(tuner, *args, stream=stream, benchmark_run=benchmark_run, **meta)
+        if is_observed:
+            if not is_settled:  # the first launch, which has chosen a config
+                observer.before_launch(tuner, None, args, False)
+            observer.after_launch()
+        return result
+
+    return _replaced(module.CachingAutotuner, "run", run)
+
+
+def _origin(tuner: Any) -> Origin:
+    return Origin.COMPILE if tuner.heuristic_type.name == "USER_AUTOTUNE" else Origin.INDUCTOR
+
+
+def launched_kernel(kernel: Any) -> LaunchedKernel:
+    """Describe the kernel of a launch; called during the launch, to see the autotuner that makes it."""
+    if isinstance(kernel, CompiledKernel):
+        return _compiled_kernel(kernel)
+    return _inductor_kernel(kernel)
+
+
+def _compiled_kernel(compiled: Any) -> LaunchedKernel:
+    metadata, source = compiled.metadata, compiled.src
+    function = getattr(source, "fn", None)
+    params = getattr(function, "params", ())
+    names = tuple(param.name for param in params)
+    fixed = {key[0]: value for key, value in getattr(source, "constants", {}).items() if len(key) == 1}
+    target = metadata.target
+    return LaunchedKernel(
+        name=getattr(function, "__name__", compiled.name),
+        function=function,
+        origin=Origin.TRITON,
+        names=names,
+        positions=tuple(i for i, param in enumerate(params) if not param.is_constexpr),
+        constants={param.name: fixed.get(i) for i, param in enumerate(params) if param.is_constexpr},
+        signature=tuple((name, str(kind)) for name, kind in getattr(source, "signature", {}).items()),
+        options=metadata._asdict(),
+        config_names=_config_names(function),
+        target=f"{target.backend}:{target.arch}",
+        digest=str(compiled.hash),
+    )
+
+
+def _config_names(function: Any) -> tuple[str, ...]:
+    """The constexprs that an autotuner sets, which is the kernel's own or found on the stack of a launch."""
+    owner = getattr(function, "launched_as", None)  # of a bound kernel
+    configs = list(autotune_settings(owner).configs) if owner is not None else []
+    frame = sys._getframe(1)
+    for _ in range(_MOST_FRAMES):
+        tuner = frame.f_locals.get("self")
+        if isinstance(tuner, Autotuner):
+            configs += tuner.configs
+            break
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+    return tuple(sorted({name for config in configs for name in config.kwargs}))
+
+
+def _inductor_kernel(tuner: Any) -> LaunchedKernel:
+    meta, config = tuner.triton_meta, tuner.launchers[0].config
+    chosen = dict(config.kwargs)
+    known = {name: value for name, value in meta.get("constants", {}).items() if isinstance(name, str)}
+    constants = {**known, **chosen}
+    params = tuner.fn.params
+    constexprs = {param.name for param in params if param.is_constexpr}
+    names = tuple(param.name for param in params if param.name not in constexprs & constants.keys())
+    device = meta["device"]
+    inductor_meta, grid_expression = tuner.inductor_meta, sys.modules[_INDUCTOR].GridExpr
+
+    def grid_of(args: tuple[Any, ...]) -> tuple[int, ...]:
+        values = {**constants, **dict(zip(names, args, strict=False))}
+        grid: tuple[int, ...] = grid_expression.from_meta(inductor_meta, config).eval_slow(values)
+        return grid
+
+    return LaunchedKernel(
+        name=tuner.fn.__name__,
+        function=tuner.fn,
+        origin=_origin(tuner),
+        names=names,
+        positions=tuple(i for i, name in enumerate(names) if name not in constexprs),
+        constants={name: constants[name] for name in constexprs & constants.keys()},
+        signature=tuple((name, str(kind)) for name, kind in meta["signature"].items()),
+        options={"num_warps": config.num_warps, "num_stages": config.num_stages, "num_ctas": 1},
+        config_names=tuple(sorted(chosen)) if len(tuner.configs or ()) > 1 else (),
+        target=f"{device.type}:{device.cc}",
+        digest=str(tuner.launchers[0].cache_hash),
+        grid_of=grid_of,
+    )

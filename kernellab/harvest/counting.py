@@ -1,0 +1,168 @@
+"""Counts of launches by kernel and case, within a bounded number of cases."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from kernellab._triton.launch_hooks import LaunchedKernel, launched_kernel
+from kernellab.harvest.sampling import NO_SAMPLER, DeviceSampler, SampledTimes
+from kernellab.registry.launches_to_store import argument_of
+from kernellab.source import INTEGER_OPTIONS
+from kernellab.store import Argument, RecordedLaunch
+from kernellab.target import device_name
+
+MOST_CASES = 4096
+MOST_KERNELS = 1024
+
+
+class Captures(Protocol):
+    """The CUDA graphs that are being captured."""
+
+    def capturing(self) -> Counter[CaseCount] | None:
+        """The launches of the graph that the current stream captures, or None."""
+
+
+@dataclass(slots=True, eq=False)
+class CaseCount:
+    """The launches of one case: a compiled kernel with a grid, shapes, strides and integers.
+
+    ``launches`` ran when they were made; ``captured`` went into CUDA graphs; ``trials`` are those of ``launches`` by
+    which an autotuner timed its configs.
+    """
+
+    kernel: LaunchedKernel
+    launch: RecordedLaunch
+    launches: int = 0
+    captured: int = 0
+    replayed: int = 0
+    trials: int = 0
+    times: SampledTimes = field(default_factory=SampledTimes)
+
+
+@dataclass(slots=True)
+class _KernelCounts:
+    kernel: LaunchedKernel
+    cases: dict[Any, CaseCount] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class LaunchCounter:
+    """Counts the launches of a process by case; a `LaunchObserver`.
+
+    Floats do not tell cases apart. Beyond ``most_cases`` cases, or ``most_kernels`` compiled kernels, launches are
+    counted by the name of their kernel in ``rest``, under "" beyond ``most_kernels`` names.
+    """
+
+    captures: Captures
+    sampler: DeviceSampler = NO_SAMPLER
+    most_cases: int = MOST_CASES
+    most_kernels: int = MOST_KERNELS
+    cases: list[CaseCount] = field(default_factory=list)
+    rest: Counter[str] = field(default_factory=Counter)
+    _kernels: dict[Any, _KernelCounts] = field(default_factory=dict)
+    _lock: Any = field(default_factory=threading.RLock)
+
+    def before_launch(self, kernel: Any, grid: Any, args: tuple[Any, ...], is_trial: bool, /) -> None:
+        """Count a launch, and begin to time it where its case is due for a sample."""
+        counts = self._kernels.get(kernel)
+        if counts is None:
+            counts = self._add_kernel(kernel)
+            if counts is None:
+                return
+        key = (tuple(grid) if grid is not None else None, *argument_key(args, counts.kernel.positions))
+        with self._lock:
+            case = counts.cases.get(key)
+            if case is None:
+                case = self._add_case(counts, key, grid, args)
+                if case is None:
+                    return
+            graph = self.captures.capturing()
+            if graph is not None:
+                case.captured += 1
+                graph[case] += 1
+                return
+            case.launches += 1
+            case.trials += is_trial
+            is_due = not is_trial and case.launches >= case.times.next_at
+        if is_due:
+            self.sampler.begin(case.times, case.launches)
+
+    def after_launch(self) -> None:
+        """End the sample that this thread has begun."""
+        if self.sampler.is_open:
+            self.sampler.end()
+
+    def _add_kernel(self, kernel: Any) -> _KernelCounts | None:
+        with self._lock:
+            if len(self._kernels) >= self.most_kernels:
+                self._count_rest(getattr(kernel, "name", ""))
+                return None
+            return self._kernels.setdefault(kernel, _KernelCounts(launched_kernel(kernel)))
+
+    def _add_case(self, counts: _KernelCounts, key: Any, grid: Any, args: tuple[Any, ...]) -> CaseCount | None:
+        if len(self.cases) >= self.most_cases:
+            self._count_rest(counts.kernel.name)
+            return None
+        case = CaseCount(counts.kernel, recorded_launch(counts.kernel, grid, args))
+        counts.cases[key] = case
+        self.cases.append(case)
+        return case
+
+    def _count_rest(self, name: str) -> None:
+        self.rest[name if name in self.rest or len(self.rest) < self.most_kernels else ""] += 1
+
+
+def argument_key(args: tuple[Any, ...], positions: tuple[int, ...]) -> list[Any]:
+    """The parts of a launch's arguments that tell its case: shapes, strides, integers; not floats and addresses."""
+    key: list[Any] = []
+    for position in positions:
+        value = args[position]
+        kind = type(value)
+        if kind is int or kind is bool or value is None:
+            key.append(value)
+        elif kind is float:
+            continue
+        elif (shape := getattr(value, "shape", None)) is not None:
+            key.append(tuple(shape))
+            strides = getattr(value, "stride", None)
+            key.append(strides() if strides is not None else tuple(value.strides))
+        elif isinstance(value, tuple):
+            key.append(tuple(argument_key(value, tuple(range(len(value))))))
+        else:
+            key.append(str(value))
+    return key
+
+
+def recorded_launch(kernel: LaunchedKernel, grid: Any, args: tuple[Any, ...]) -> RecordedLaunch:
+    """A launch as plain data, without a look into its tensors."""
+    values = {**dict(zip(kernel.names, args, strict=False)), **kernel.constants}
+    addresses: dict[Any, str] = {}
+    arguments = []
+    for name, value in values.items():
+        argument = argument_of(name, value, reads=False)
+        arguments.append(
+            replace(argument, constexpr=name in kernel.constants, alias=_alias(argument, value, addresses))
+        )
+    x, y, z = (*(kernel.grid_of(args) if kernel.grid_of is not None else grid), 1, 1)[:3]
+    is_on_gpu = any(argument.device == "cuda" for argument in arguments if argument.kind == "tensor")
+    return RecordedLaunch(
+        signature=kernel.signature,
+        arguments=tuple(arguments),
+        options={name: kernel.options[name] for name in INTEGER_OPTIONS if kernel.options.get(name) is not None},
+        grid=(int(x), int(y), int(z)),
+        target=kernel.target,
+        where="gpu" if is_on_gpu else "interpreter",
+        result=kernel.digest,
+        device=device_name() if is_on_gpu else "",
+    )
+
+
+def _alias(argument: Argument, value: Any, addresses: dict[Any, str]) -> str:
+    """The earlier argument that is the same view of the same memory, or ""."""
+    if argument.kind != "tensor" or 0 in argument.shape:
+        return ""
+    first = addresses.setdefault((value.data_ptr(), argument.dtype, argument.shape, argument.stride), argument.name)
+    return "" if first == argument.name else first

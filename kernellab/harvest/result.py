@@ -1,0 +1,236 @@
+"""The result of a harvest: a row per kernel and case, cases and inputs for a tuning, a card, and files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from inspect import Parameter, Signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernellab._triton.kernel import is_kernel, jit_function
+from kernellab.display import Savable
+from kernellab.errors import UsageError, value_text
+from kernellab.harvest.case_times import CaseTime, case_times
+from kernellab.harvest.record import HarvestedCase, HarvestRecord, merged_record, read_record, record_to_jsonable
+from kernellab.registry import config_words
+from kernellab.registry.launches_from_store import regenerated_inputs, values_of
+from kernellab.views.blocks import Card
+from kernellab.workers.forks_and_interrupts import import_uninterrupted
+
+if TYPE_CHECKING:
+    import pandas
+
+    from kernellab._triton.kernel import Kernel
+
+Predict = Callable[[HarvestRecord], HarvestRecord]
+"""Adds predictions to the cases that take the most time."""
+
+
+class Harvest(Savable):
+    """The launches of a program by kernel and case, while it runs and after it; of `Lab.harvest`.
+
+    ``read`` returns what is recorded so far; ``predict`` adds predicted times and rooflines where the kernels are at
+    hand, as they are in the process that launched them. Saved as ``.json``, it can be loaded and merged.
+    """
+
+    def __init__(self, read: Callable[[], HarvestRecord], predict: Predict = lambda record: record) -> None:
+        self._read, self._predict = read, predict
+        self._predicted: dict[str, Any] = {}
+
+    def __repr__(self) -> str:
+        record = self.record
+        kernels = len({(case.module, case.kernel) for case in record.cases})
+        launches = sum(case.launches for case in record.cases) + sum(record.rest.values())
+        return f"<Harvest of {kernels} kernels in {len(record.cases)} cases: {launches:,} launches>"
+
+    @property
+    def name(self) -> str:
+        """The title of its page."""
+        return "kernels of a program"
+
+    @property
+    def record(self) -> HarvestRecord:
+        """What is recorded so far, without new predictions."""
+        record = self._read()
+        cases = (replace(c, prediction=c.prediction or self._predicted.get(c.key)) for c in record.cases)
+        return replace(record, cases=tuple(cases)) if self._predicted else record
+
+    def predict(self) -> HarvestRecord:
+        """Predict the cases that take the most time, and return the record with their rooflines."""
+        record = self._predict(self.record)
+        self._predicted = {case.key: case.prediction for case in record.cases if case.prediction is not None}
+        return record
+
+    @property
+    def frame(self) -> pandas.DataFrame:
+        """A row per kernel and case as a DataFrame, those that take the most time first.
+
+        ``share`` is that of the time of all rows, ``times_bound`` the milliseconds of a launch over those of its
+        roofline. Cases are predicted for it when it is asked for, which takes seconds.
+        """
+        pd = import_uninterrupted("pandas")
+        frame = pd.DataFrame(self.rows(), columns=list(_COLUMNS))
+        record = self.record
+        frame.attrs |= {"rest": dict(record.rest), "unknown_replays": record.unknown_replays}
+        return frame
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of `frame`."""
+        return [{name: write(*row) for name, write in _COLUMNS.items()} for row in timed_cases(self.predict())]
+
+    def cases(self, kernel: Kernel | str, names: list[str] | None = None) -> list[dict[str, int]]:
+        """The sizes of each case of a kernel, the cases that take the most time first.
+
+        They go into ``lab.tune_over(kernel, grid, over=seen.cases(kernel), inputs=seen.inputs(kernel))``. ``names`` are
+        the integers that tell cases apart; None takes all integer arguments and constexprs that differ between cases
+        and that no autotuner sets, or all if none differs.
+
+        Raises:
+            UsageError: no such kernel was launched, or it takes no integers.
+        """
+        return [sizes for sizes, _ in self._distinct(kernel, names)]
+
+    def weights(self, kernel: Kernel | str, names: list[str] | None = None) -> list[float]:
+        """The share of the kernel's time, or of its launches where times are unknown, of each of its `cases`."""
+        groups = [group for _, group in self._distinct(kernel, names)]
+        totals = [[time.total_ms for _, time in group] for group in groups]
+        if any(total is None for group in totals for total in group):
+            sums = [float(sum(case.count for case, _ in group)) for group in groups]
+        else:
+            sums = [sum(total or 0.0 for total in group) for group in totals]
+        whole = sum(sums)
+        return [value / whole if whole else 1.0 / len(sums) for value in sums]
+
+    def inputs(self, kernel: Kernel | str, names: list[str] | None = None) -> Callable[..., dict[str, Any]]:
+        """A function of the sizes of a case that makes arguments like those that it was launched with, by name.
+
+        Configs are left to the tuning. Tensors have random contents, integer ones zeros and ones.
+        """
+        distinct = self._distinct(kernel, names)
+        launches = {tuple(sorted(sizes.items())): group[0][0] for sizes, group in distinct}
+
+        def inputs(**sizes: int) -> dict[str, Any]:
+            case = launches.get(tuple(sorted(sizes.items())))
+            if case is None:
+                raise UsageError(f"No case of {case_names} was harvested with {config_words(sizes)}.")
+            device = "cuda" if case.launch.where == "gpu" else "cpu"
+            options = {*case.launch.options, *case.config_names}
+            constants = {name: value for name, value in values_of(case.launch).items() if name not in options}
+            return {**regenerated_inputs(case.launch, device), **constants}
+
+        case_names = kernel if isinstance(kernel, str) else jit_function(kernel).__name__
+        parameters = [Parameter(name, Parameter.KEYWORD_ONLY) for name in distinct[0][0]]
+        inputs.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        return inputs
+
+    def merge(self, *others: Harvest) -> Harvest:
+        """One harvest of this and others, such as those of all ranks: equal cases become one, counts are added."""
+        strangers = [value for value in others if not isinstance(value, Harvest)]
+        if strangers:
+            raise UsageError(f"merge takes harvests, and got {value_text(strangers[0])}; Harvest.load reads a file.")
+        record = merged_record([harvest.record for harvest in (self, *others)])
+        return Harvest(lambda: record)
+
+    @staticmethod
+    def load(path: str | Path) -> Harvest:
+        """Read a harvest that was saved as ``.json``; its kernels are known by name.
+
+        Raises:
+            UsageError: the file cannot be read, or is none.
+        """
+        record = read_record(Path(path))
+        return Harvest(lambda: record)
+
+    def card(self) -> Card:
+        """The card of `kernellab.harvest.card`."""
+        from kernellab.harvest.card import harvest_card
+
+        return harvest_card(self.predict())
+
+    def as_json(self) -> str:
+        """All that is recorded, with the predictions made so far."""
+        return json.dumps({"result": "Harvest", **record_to_jsonable(self.record)}, indent=1, allow_nan=False)
+
+    def _distinct(
+        self, kernel: Kernel | str, names: list[str] | None
+    ) -> list[tuple[dict[str, int], list[tuple[HarvestedCase, CaseTime]]]]:
+        """The cases of a kernel by their sizes, the ones with the most time first."""
+        rows = _of_kernel(self.record, kernel)
+        groups: dict[tuple[int, ...], list[tuple[HarvestedCase, CaseTime]]] = {}
+        own = _telling_names([case for case, _ in rows]) if names is None else list(names)
+        for case, time in rows:
+            sizes = case.sizes
+            missing = [name for name in own if name not in sizes]
+            if missing:
+                known = ", ".join(sizes) or "none"
+                raise UsageError(f"{case.kernel} has no integer {missing[0]!r} in each case; it has {known}.")
+            groups.setdefault(tuple(sizes[name] for name in own), []).append((case, time))
+        return [(dict(zip(own, values, strict=True)), group) for values, group in groups.items()]
+
+
+def timed_cases(record: HarvestRecord) -> list[tuple[HarvestedCase, CaseTime]]:
+    """The cases with their times, those that take the most time first, then those that are launched most."""
+    rows = list(zip(record.cases, case_times(record), strict=True))
+    return sorted(rows, key=lambda row: (-(row[1].total_ms or 0.0), -row[0].count))
+
+
+def _of_kernel(record: HarvestRecord, kernel: Kernel | str) -> list[tuple[HarvestedCase, CaseTime]]:
+    if isinstance(kernel, str):
+        module, _, name = kernel.rpartition(".")
+    elif is_kernel(kernel):
+        function = jit_function(kernel)
+        module, name = function.__module__, function.__name__
+    else:
+        raise UsageError(f"{value_text(kernel)} is not a Triton kernel; pass one, or the name of one.")
+    rows = [r for r in timed_cases(record) if r[0].kernel == name and module in ("", r[0].module)]
+    modules = sorted({case.module for case, _ in rows})
+    if not rows:
+        known = ", ".join(sorted({case.kernel for case in record.cases})) or "none"
+        raise UsageError(f"No launch of {name} was harvested; launched were: {known}.")
+    if len(modules) > 1:
+        raise UsageError(f"{name} is a kernel of {' and of '.join(modules)}; pass one as {modules[0]}.{name}.")
+    return rows
+
+
+def _telling_names(cases: list[HarvestedCase]) -> list[str]:
+    """The integers that each case has and that differ between cases; all of them if none differs."""
+    sizes = [case.sizes for case in cases]
+    common = [name for name in sizes[0] if all(name in other for other in sizes)]
+    if not common:
+        raise UsageError(f"{cases[0].kernel} takes no integers, so that no sizes tell its cases apart.")
+    return [name for name in common if len({other[name] for other in sizes}) > 1] or common
+
+
+def bound_ratio(case: HarvestedCase, time: CaseTime) -> float | None:
+    """The time of a launch over its roofline bound, or None where either is unknown."""
+    if case.prediction is None or time.ms is None or not case.prediction.bound_ms:
+        return None
+    return time.ms / case.prediction.bound_ms
+
+
+_COLUMNS: Mapping[str, Callable[[HarvestedCase, CaseTime], Any]] = {
+    "kernel": lambda case, time: case.kernel,
+    "sizes": lambda case, time: config_words(case.sizes),
+    "shapes": lambda case, time: config_words(case.shapes),
+    "config": lambda case, time: config_words(case.config),
+    "grid": lambda case, time: case.launch.grid,
+    "count": lambda case, time: case.count,
+    "share": lambda case, time: time.share,
+    "ms": lambda case, time: time.ms,
+    "total_ms": lambda case, time: time.total_ms,
+    "basis": lambda case, time: str(time.basis),
+    "samples": lambda case, time: case.samples,
+    "bound_ms": lambda case, time: None if case.prediction is None else case.prediction.bound_ms,
+    "times_bound": bound_ratio,
+    "bound": lambda case, time: "" if case.prediction is None else case.prediction.bound,
+    "launches": lambda case, time: case.launches,
+    "trials": lambda case, time: case.trials,
+    "captured": lambda case, time: case.captured,
+    "replayed": lambda case, time: case.replayed,
+    "origin": lambda case, time: case.origin,
+    "module": lambda case, time: case.module,
+    "file": lambda case, time: case.file,
+    "line": lambda case, time: case.line,
+}
