@@ -23,7 +23,8 @@ from kernellab.timing.hooks import sets_blocks_alone
 from kernellab.timing.launches import Launches, with_zeros
 from kernellab.timing.provenance import Device, key_fields, key_of
 from kernellab.tune.bit_classes import BitCheck, OutputsOf, outputs_on_cpu
-from kernellab.tune.cpu_check import SECONDS_AT_MOST, CpuCheck
+from kernellab.tune.config_runs import SECONDS_AT_MOST
+from kernellab.tune.cpu_check import CpuCheck
 from kernellab.tune.device_pool import DevicePool
 from kernellab.tune.exact_check import ExactCheck
 from kernellab.tune.options import Options
@@ -283,7 +284,8 @@ def _cpu_check(environment: Environment, launches: Launches, options: Options) -
     if environment.make_bench is not None or environment.interpret is None or launches.reference is None:
         return None
     left_s = SECONDS_AT_MOST if options.budget_s is None else min(options.budget_s, SECONDS_AT_MOST)
-    return CpuCheck(environment.interpret, launches, options.timeout_s, left_s, environment.clock)
+    effects, timeout_s = environment.compiler.effects, options.timeout_s
+    return CpuCheck(environment.interpret, effects, launches, timeout_s, environment.clock, left_s)
 
 
 def _exact_check(environment: Environment, launches: Launches, options: Options) -> ExactCheck | None:

@@ -162,7 +162,7 @@ class Tuner:
     def _check_untimed(self, check: CpuCheck) -> None:
         """Compare untimed configs with the reference on the CPU; those that agree get `checked`."""
         for config in [config for config in self._rows if config in self._candidates]:
-            status, reason = check.status_of(config, self._candidates[config].kernel)
+            status, reason = check.status_of(config)
             is_known = status is Status.WRONG or reason == AGREES
             checked = reference_identity(self.launches) if is_known else ""
             self._rows[config] = replace(self._rows[config], status=status, reason=reason, checked=checked)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product
 from numbers import Integral
@@ -20,9 +20,6 @@ Numel = int | range
 
 MAX_BLOCK = {"X": 4096, "Y": 1024, "Z": 1024, "R0_": 65536, "R1_": 32768}
 MAX_GRID = dict(zip("XYZ", calls.MAX_GRID, strict=True))
-REDUCED_BLOCKS = ("R0_BLOCK", "RBLOCK")
-"""Names of the block of a single reduced extent: Inductor's, and its name in Inductor until PyTorch 2.5."""
-
 _MAX_BLOCK_X_OF_AMD = 8192
 _MAX_EXTENT = 2**63
 
@@ -33,8 +30,7 @@ def _is_count(value: object) -> bool:
     return type(value) is int and 0 <= value < _MAX_EXTENT
 
 
-def is_positive(value: object) -> bool:
-    """Whether a value is a positive integer, as extents and blocks are."""
+def _is_positive(value: object) -> bool:
     return _is_count(value) and value != 0
 
 
@@ -48,36 +44,20 @@ def _is_reduced(value: object) -> bool:
     return _is_extent(value) or (isinstance(value, tuple) and len(value) == 2 and all(map(_is_extent, value)))
 
 
-def _has_scores(value: object) -> bool:
-    return isinstance(value, list | tuple) and all(map(is_number, value)) and min(value, default=0) >= 0
-
-
 _COUNT = CallRule("an integer from 0 on", _is_count)
 _EXTENT = CallRule("a number of elements from 0 on, or a range with members from 0 on", _is_extent)
-_POSITIVE = CallRule("a positive integer", is_positive)
+_POSITIVE = CallRule("a positive integer", _is_positive)
 _RULES = {
     **dict.fromkeys(("xnumel", "ynumel", "m", "n", "k", "queries", "keys"), _EXTENT),
-    **dict.fromkeys(("num_warps", "num_stages", "split_rows", "multiprocessors", "element_bytes", "least"), _POSITIVE),
-    **dict.fromkeys(("rows", "reduced", "width"), _POSITIVE),
+    **dict.fromkeys(("element_bytes", "width"), _POSITIVE),
     **dict.fromkeys(("loads", "reductions", "size_arguments", "min_per_thread"), _COUNT),
     "rnumel": CallRule(f"{_EXTENT.expected}, or a tuple of two such", _is_reduced),
-    "scores": CallRule("numbers from 0 on, one for each extent", _has_scores),
-    "values": CallRule("a dict of values by name", lambda value: isinstance(value, Mapping)),
 }
 
 
-def generator(**own: CallRule) -> Callable[[_Function], _Function]:
-    """Return a decorator for public generators of configs: it checks their arguments.
-
-    ``own`` has rules for parameters with another meaning than elsewhere. A generator raises `UsageError` for a wrong
-    call.
-    """
-    return lambda make: verb(make, f"workloads.{make.__name__}", {**_RULES, **own})
-
-
-def list_of(kind: type, expected: str) -> CallRule:
-    """Return the rule for a list or tuple of instances of a class."""
-    return CallRule(expected, lambda value: isinstance(value, list | tuple) and all(isinstance(v, kind) for v in value))
+def generator(make: _Function) -> _Function:
+    """Return a public generator of configs that checks its arguments: it raises `UsageError` for a wrong call."""
+    return verb(make, f"workloads.{make.__name__}", _RULES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,11 +139,6 @@ def hints_of(numel: Numel) -> Iterator[int]:
         if at < len(members) and members[at] <= power:
             yield power
         power *= 2
-
-
-def reduced_block(values: Mapping[str, Any]) -> str:
-    """Return the name of the block of the reduced extent in a config's values; ``R0_BLOCK`` where they have none."""
-    return next((name for name in REDUCED_BLOCKS if name in values), REDUCED_BLOCKS[0])
 
 
 def distinct(configs: Iterable[Config]) -> list[Config]:

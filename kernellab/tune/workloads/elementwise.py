@@ -41,7 +41,7 @@ class _Wish:
     min_per_thread: int = 0
 
 
-@generator()
+@generator
 def pointwise(
     *numels: Numel,
     target: Target | str = DEFAULT_TARGET,

@@ -13,7 +13,7 @@ from kernellab.tune.workloads.blocks import Numel, generator, hints_of, rules_of
 _SHARED_BYTES = shared_bytes_limit(parse_target(DEFAULT_TARGET)) or 0
 
 
-@generator()
+@generator
 def matmul(m: Numel, n: Numel, k: Numel, *, target: Target | str = DEFAULT_TARGET, element_bytes: int = 2) -> Space:
     """Return the space of a tiled product: ``BLOCK_M``, ``BLOCK_N``, ``BLOCK_K``, ``GROUP_M``, warps and stages.
 
@@ -35,7 +35,7 @@ def matmul(m: Numel, n: Numel, k: Numel, *, target: Target | str = DEFAULT_TARGE
     )
 
 
-@generator()
+@generator
 def attention(
     queries: Numel, keys: Numel, width: int, *, target: Target | str = DEFAULT_TARGET, element_bytes: int = 2
 ) -> Space:

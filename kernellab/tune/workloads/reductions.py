@@ -1,17 +1,13 @@
-"""Configs for reductions and scans: over one or two extents; looping, persistent or split over programs.
-
-With two kept extents, blocks are tiles: long where memory accesses coalesce.
-"""
+"""Configs for reductions over one or two extents: looping over them, or persistent with whole rows in registers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
-from kernellab.errors import UsageError, value_text
 from kernellab.target import DEFAULT_TARGET, Target
 from kernellab.timing.config import Config
 from kernellab.tune.workloads.blocks import (
@@ -29,12 +25,8 @@ from kernellab.tune.workloads.blocks import (
 Hint = Literal["inner", "outer", "tiny", "default"]
 Reduced = Numel | tuple[Numel, Numel]
 
-_MAX_RSPLIT = 64
 _MAX_PERSISTENT_NUMEL = 4096
-_MIN_SPLIT_SCAN_BLOCK = 256
 _LONGEST_WHOLE_ROW = 32768
-_AXES = ("X", "Y", "R0_")
-_LEAST_REDUCED = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +87,7 @@ class _Extents:
         return dict(sorted(parts.items()))
 
 
-@generator()
+@generator
 def reduction(
     xnumel: Numel,
     rnumel: Reduced,
@@ -126,7 +118,7 @@ def reduction(
     return _for_all_extents(of, xnumel, rnumel, hint, target)
 
 
-@generator()
+@generator
 def persistent_reduction(
     xnumel: Numel,
     rnumel: Reduced,
@@ -147,147 +139,6 @@ def persistent_reduction(
         return [_without_reduced_blocks(config) for config in _persistent_configs(replace(extents, x=rows), exhaustive)]
 
     return _for_all_extents(of, xnumel, rnumel, hint, target)
-
-
-@generator()
-def tiled_reduction(
-    xnumel: Numel,
-    ynumel: Numel,
-    rnumel: Numel,
-    scores: tuple[float, float, float] = (1, 1, 1),
-    *,
-    target: Target | str = DEFAULT_TARGET,
-    loads: int = 0,
-    reductions: int = 0,
-    size_arguments: int = 0,
-    whole_rows: bool = False,
-) -> list[Config]:
-    """Return configs with ``XBLOCK``, ``YBLOCK``, ``R0_BLOCK`` for a reduction with two kept extents.
-
-    ``scores`` say how much coalesced memory traffic runs along x, y and the reduced extent: a block gets its doublings
-    in that proportion, and an extent without any only those for which the others have no room. The other parameters
-    are those of `reduction`.
-    """
-    rules = rules_of(target)
-    kernel = _Kernel(loads, reductions, size_arguments, whole_rows)
-
-    def of(*hints: int) -> list[Config]:
-        def make(rows: int, part: int, *, num_warps: int | None = None, **more: Any) -> Config:
-            shares = _distribute_blocks(
-                rules, dict(zip(_AXES, hints, strict=True)), _scores_by_axis(_AXES, scores), rows * part
-            )
-            return _tile(rules, hints, shares, **more)
-
-        return _looping_configs(rules, kernel, hints[0], hints[2], make)
-
-    return for_all_hints(of, xnumel, ynumel, rnumel)
-
-
-@generator()
-def tiled_persistent_reduction(
-    xnumel: Numel,
-    ynumel: Numel,
-    rnumel: Numel,
-    scores: tuple[float, float] = (1, 1),
-    *,
-    target: Target | str = DEFAULT_TARGET,
-) -> list[Config]:
-    """Return configs with ``XBLOCK`` and ``YBLOCK`` for a reduction with two kept extents that holds whole rows.
-
-    Raises:
-        UsageError: a row is longer than 4096 elements.
-    """
-    rules = rules_of(target)
-
-    def of(x: int, y: int, r: int) -> list[Config]:
-        if r > _MAX_PERSISTENT_NUMEL:
-            raise UsageError(
-                f"rows have {r} elements; a tile holds rows of {_MAX_PERSISTENT_NUMEL} at most: loop over them."
-            )
-        hints = {"X": x, "Y": y}
-        configs = []
-        for block in _persistent_row_blocks(rules):
-            if block * r <= _MAX_PERSISTENT_NUMEL:
-                shares = _distribute_blocks(rules, hints, _scores_by_axis(("X", "Y"), scores), block)
-                configs.append(_tile(rules, (x, y, r), {**shares, "R0_": r}))
-        return distinct(map(_without_reduced_blocks, configs))
-
-    return for_all_hints(of, xnumel, ynumel, rnumel)
-
-
-@generator()
-def mixed_order_reduction(
-    xnumel: Numel,
-    rnumel: Numel,
-    split_rows: int,
-    hint: Hint = "inner",
-    *,
-    target: Target | str = DEFAULT_TARGET,
-    stages: bool = True,
-    exhaustive: bool = False,
-) -> list[Config]:
-    """Return configs for a kernel that reduces each row, and on its way the columns of ``RSPLIT_SIZE`` rows.
-
-    A program goes through its ``split_rows`` rows in steps of ``XBLOCK``, with ``NUM_STAGES`` of them in flight, which
-    is one without ``stages``. The columns of all programs are added afterwards.
-    """
-
-    def of(extents: _Extents) -> list[Config]:
-        configs, r = _persistent_configs(extents, exhaustive), extents.rnumel
-        if hint == "inner" and not exhaustive and r >= 256:
-            configs = [extents.config(1, r, register_intensive=True)]
-        rows = min(max(split_rows // 32, 4 if r <= 512 else 1), 16)
-        depth = min(max(split_rows // rows // 4, 1), (2 if r > 8192 else 3) if stages else 1)
-        blocks = (("XBLOCK", rows), ("RSPLIT_SIZE", split_rows), ("NUM_STAGES", depth))
-        return [
-            replace(config, parameters=blocks, num_warps=warps)
-            for config in configs
-            for warps in _mixed_order_warps(extents.rules, r, config.num_warps or 1, exhaustive)
-        ]
-
-    return _for_all_extents(of, xnumel, (rnumel,), hint, target)
-
-
-@generator()
-def cooperative_reduction(
-    xnumel: Numel,
-    rnumel: Numel,
-    multiprocessors: int,
-    hint: Hint = "default",
-    *,
-    target: Target | str = DEFAULT_TARGET,
-    persistent: bool = False,
-) -> list[Config]:
-    """Return configs with ``RSPLIT``, the number of programs that share a reduction and wait for each other.
-
-    There are never more programs than SMs, since programs that wait for one that does not run never end.
-    """
-    most = 1 << (multiprocessors.bit_length() - 1)
-
-    def of(x: int, r: int) -> list[Config]:
-        split = max(1, min(r, most // x, _MAX_RSPLIT))
-        generate = persistent_reduction if persistent else reduction
-        parts = generate(x, r // split, hint, target=target)
-        return [replace(config, parameters=(*config.parameters, ("RSPLIT", split))) for config in parts]
-
-    return for_all_hints(of, xnumel, rnumel)
-
-
-@generator()
-def split_scan(
-    xnumel: Numel,
-    rnumel: Numel,
-    hint: Hint = "default",
-    *,
-    target: Target | str = DEFAULT_TARGET,
-    least: int = _MIN_SPLIT_SCAN_BLOCK,
-) -> list[Config]:
-    """Return configs for a scan with rows split over programs: a reduction's, with blocks of at least ``least``."""
-    configs = [
-        config.with_values({"R0_BLOCK": max(config.values["R0_BLOCK"], least)})
-        for config in reduction(xnumel, rnumel, hint, target=target)
-    ]
-    return distinct(configs)
 
 
 def _looping_configs(
@@ -360,12 +211,6 @@ def _persistent_configs(extents: _Extents, exhaustive: bool) -> list[Config]:
     return {"outer": configs[-1:], "tiny": [tiny]}.get(hint, configs)
 
 
-def _mixed_order_warps(rules: DeviceRules, r: int, warps: int, exhaustive: bool) -> list[int]:
-    if r <= 1024:
-        return [max(warps // 2, 1), *([2] if exhaustive else [])]
-    return [warps, *([2 * warps] if exhaustive and warps < (16 if rules.is_amd else 32) else [])]
-
-
 def _without_reduced_blocks(config: Config) -> Config:
     """Return the config without blocks of reduced extents, for a kernel that knows their lengths."""
     kept = tuple((name, value) for name, value in config.parameters if name not in {"R0_BLOCK", "R1_BLOCK"})
@@ -388,42 +233,3 @@ def _for_all_extents(
     require_choice("hint", hint, get_args(Hint))
     reduced = rnumel if isinstance(rnumel, tuple) else (rnumel,)
     return for_all_hints(lambda x, *r: rule(_Extents(rules, x, r, hint)), xnumel, *reduced)
-
-
-def _distribute_blocks(
-    rules: DeviceRules, hints: Mapping[str, int], scores: Mapping[str, float], numel: int
-) -> dict[str, int]:
-    """Return blocks by axis with the product ``numel`` if the extents allow it, in proportion to scores."""
-    if not any(scores.values()):
-        scores = dict.fromkeys(scores, 1.0)
-    blocks = {axis: _LEAST_REDUCED if axis == "R0_" else 1 for axis in scores}
-    claims = dict(scores)
-    while prod(blocks.values()) < numel and claims:
-        axis = max(claims, key=claims.__getitem__)
-        if blocks[axis] >= min(rules.max_block(axis), hints[axis]):
-            del claims[axis]
-            continue
-        blocks[axis] *= 2
-        claims[axis] /= 2
-    return blocks
-
-
-def _scores_by_axis(axes: tuple[str, ...], scores: tuple[float, ...]) -> dict[str, float]:
-    if len(scores) != len(axes) or min(scores) < 0:
-        raise UsageError(f"scores is {value_text(scores)}; expected {len(axes)} numbers from 0 on.")
-    return dict(zip(axes, scores, strict=True))
-
-
-def _tile(
-    rules: DeviceRules,
-    hints: tuple[int, ...],
-    shares: Mapping[str, int],
-    *,
-    register_intensive: bool = False,
-    waves_per_eu: int | None = None,
-) -> Config:
-    """Return a tile with one warp per 256 elements."""
-    blocks = [(f"{axis}BLOCK", min(shares[axis], hint)) for axis, hint in zip(_AXES, hints, strict=True)]
-    least = rules.warps(prod(block for _, block in blocks) // 256, least=1)
-    warps = rules.warps(least, most=16, register_intensive=register_intensive)
-    return Config(with_waves(blocks, waves_per_eu), num_warps=warps, num_stages=1)

@@ -101,9 +101,6 @@ def test_a_name_that_the_rules_lack_is_refused_with_the_others() -> None:
     for make in (
         lambda: workloads.reduction(64, 64, wrong),
         lambda: workloads.persistent_reduction(64, 64, wrong),
-        lambda: workloads.mixed_order_reduction(64, 64, 8, wrong),
-        lambda: workloads.cooperative_reduction(64, 64, 8, wrong),
-        lambda: workloads.split_scan(64, 64, wrong),
     ):
         with pytest.raises(UsageError, match="hint is 'iner'; expected one of inner, outer, tiny, default"):
             make()
@@ -116,25 +113,11 @@ REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("pointwise", (True,), {}, "an extent is True"),
     ("pointwise", (64,), {"min_per_thread": 2.5}, "min_per_thread is 2.5; expected an integer from 0 on"),
     ("pointwise", (64,), {"target": None}, "target is None; expected a target"),
-    ("combined", (3,), {}, "subkernels is 3; expected a list of Subkernel"),
-    ("combined", ([3],), {}, "expected a list of Subkernel"),
     ("reduction", (64,), {}, "workloads.reduction: missing a required argument: 'rnumel'; it is called as"),
     ("reduction", (64, (1, 2, 3)), {}, "rnumel is .* or a tuple of two such"),
     ("persistent_reduction", (64, None), {}, "rnumel is None"),
-    ("mixed_order_reduction", (64, 64, 0), {}, "split_rows is 0; expected a positive integer"),
-    ("cooperative_reduction", (64, 64, 0), {}, "multiprocessors is 0"),
-    ("split_scan", (64, 64), {"least": "a"}, "least is 'a'"),
-    ("tiled_reduction", (64, 64, 64, 3), {}, "scores is 3; expected numbers from 0 on"),
-    ("tiled_persistent_reduction", (64, -64, 64), {}, "ynumel is -64"),
     ("matmul", (64, 64, 2.5), {}, "k is 2.5"),
     ("attention", (64, 64, range(3)), {}, "width is a range; expected a positive integer"),
-    ("template", (0, 3), {}, "num_warps is 0"),
-    ("fixed", ([("BLOCK", 64)],), {}, "values is .* expected a dict of values by name"),
-    ("given", (3,), {}, "configs is 3; expected a list of triton.Config"),
-    ("covering", ([64],), {}, "configs is .* expected a list of configs"),
-    ("covering", ([],), {"XBLOCK": "64"}, "expected a positive integer for each block"),
-    ("floored", ("a",), {}, "configs is 'a'"),
-    ("reproducible", (None,), {}, "configs is None"),
 ]
 
 
@@ -151,9 +134,8 @@ def test_what_a_generator_cannot_take_is_refused_by_its_name(
     [
         (lambda: Space(BLOCK=64), "BLOCK of the space is 64; expected a list of values"),  # type: ignore[arg-type]
         (lambda: Space(BLOCK="64"), "BLOCK of the space is '64'; expected a list of values"),
-        (lambda: workloads.Subkernel(3), "configs of a subkernel is 3"),  # type: ignore[arg-type]
     ],
 )
-def test_what_no_space_or_subkernel_has_is_refused_when_it_is_made(make: Callable[[], object], message: str) -> None:
+def test_what_no_space_has_is_refused_when_it_is_made(make: Callable[[], object], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         make()

@@ -1,4 +1,4 @@
-"""Configs of reductions and scans, beside those of Inductor's heuristics."""
+"""Configs of reductions, beside those of Inductor's heuristics."""
 
 from __future__ import annotations
 
@@ -77,56 +77,7 @@ def test_rows_are_held_alike_for_any_number_of_them(known_inductor: Inductor) ->
     assert workloads.persistent_reduction(1, 512, "inner") != of[0]
 
 
-@pytest.mark.parametrize("target", ["cuda:90", "hip:gfx942"])
-@pytest.mark.parametrize(("x", "r"), [(4096, 256), (32768, 1024), (32768, 4096), (1024, 16384)])
-@pytest.mark.parametrize("exhaustive", [False, True])
-def test_mixed_order_configs_are_inductors(
-    known_inductor: Inductor, x: int, r: int, target: str, exhaustive: bool
-) -> None:
-    with known_inductor.on(target) as told:
-        wanted = known_inductor.heuristics.persistent_reduction(
-            {"x": x, "r0_": r},
-            known_inductor.hint("inner"),
-            told,
-            inductor_meta={"RSPLIT_SIZE": 128, "max_autotune": exhaustive},
-            return_configs=True,
-        )
-    ours = workloads.mixed_order_reduction(x, r, 128, target=target, exhaustive=exhaustive)
-    same(ours, wanted)
-
-
-@settings(max_examples=40, deadline=None)
-@given(x=SIZES, r=LENGTHS, target=st.sampled_from(["cuda:90", "hip:gfx942"]), is_persistent=st.booleans())
-def test_cooperative_configs_are_inductors(
-    known_inductor: Inductor, x: int, r: int, target: str, is_persistent: bool
-) -> None:
-    with known_inductor.on(target) as told:
-        wanted = known_inductor.heuristics.cooperative_reduction(
-            {"x": x, "r0_": r}, known_inductor.hint("inner"), told, None, {"persistent_reduction": is_persistent}
-        )
-    same(workloads.cooperative_reduction(x, r, 132, "inner", target=target, persistent=is_persistent), wanted)
-
-
-@settings(max_examples=40, deadline=None)
-@given(x=SIZES, r=LENGTHS, hint=HINT, target=st.sampled_from(["cuda:90", "hip:gfx942"]))
-def test_split_scans_are_inductors(known_inductor: Inductor, x: int, r: int, hint: str, target: str) -> None:
-    with known_inductor.on(target) as told:
-        wanted = known_inductor.heuristics.split_scan({"x": x, "r0_": r}, known_inductor.hint(hint), told)
-    ours = workloads.split_scan(x, r, hint, target=target)  # type: ignore[arg-type]
-    same(ours, wanted)
-    assert min(config.values["R0_BLOCK"] for config in ours) >= 256
-
-
 def test_a_range_of_sizes_has_the_configs_of_each_pair_of_size_hints(known_inductor: Inductor) -> None:
     hints = [{"x": x, "r0_": r} for x in (512, 1024, 2048) for r in (256, 512)]
     wanted = over_hints(lambda each: looped(known_inductor, each, "inner", "cuda:90"), *hints)
     same(workloads.reduction(range(300, 1500), range(250, 500), "inner"), wanted)
-
-
-@pytest.mark.slow
-@given(x=SIZES, r=LENGTHS, multiprocessors=st.integers(1, 200))
-def test_cooperating_programs_never_outnumber_the_multiprocessors(x: int, r: int, multiprocessors: int) -> None:
-    for config in workloads.cooperative_reduction(x, r, multiprocessors):
-        if config.values["RSPLIT"] > 1:
-            blocks_of_rows = -(-x // config.values.get("XBLOCK", 1))
-            assert config.values["RSPLIT"] * blocks_of_rows <= multiprocessors
