@@ -21,6 +21,8 @@ from kernellab.source import Closure
 from kernellab.timing.config import NO_CONFIG
 from kernellab.timing.launches import KernelLaunch, Launches, call_hooks, with_zeros
 
+_HANDOVER_S = 30.0  # to stop a program at its time limit, and to hand over its values
+
 
 def values_of_call(
     session: Session, call: UserCall, programs: Sequence[Any], lines: Collection[int] | None, timeout_s: float
@@ -31,7 +33,7 @@ def values_of_call(
 
     Raises:
         UsageError, LaunchError: the call does not fit the kernel, or the grid has no such program.
-        WorkerTimeout: the programs took longer than ``timeout_s``.
+        WorkerTimeout: a single operation took longer than ``timeout_s``.
     """
     launch = launch_of_call(session, call)
     request = RecordRequest(programs_in(launch.grid, programs), None if lines is None else frozenset(lines))
@@ -69,16 +71,16 @@ def record_launch(session: Session, launch: KernelLaunch, request: RecordRequest
 
     Raises:
         LaunchError: the interpreter cannot run the kernel, or not on these arguments.
-        WorkerTimeout, WorkerDied: the programs took too long, or ended the worker.
+        WorkerTimeout, WorkerDied: a single operation took too long, or a program ended the worker.
     """
     recorded: list[tuple[tuple[RecordedValue, ...], tuple[NonFiniteEvent, ...]]] = []
     interpret = partial(
         session.runtime.interpret,
         launch.function,
         grid=launch.grid,
-        timeout_s=timeout_s,
+        timeout_s=timeout_s + _HANDOVER_S,
         warps=launch.options.get("num_warps"),
-        record=request,
+        record=replace(request, seconds=timeout_s),
         on_values=lambda values, events: recorded.append((values, events)),
     )
     failure: str | None = None

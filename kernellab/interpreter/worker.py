@@ -55,6 +55,7 @@ from kernellab.launch.arguments import (
     TupleSpec,
     tensors_of,
 )
+from kernellab.launch.recorded_values import RecordRequest
 from kernellab.launch.run import FindingKind, InterpretJob, RunOutcome, Severity
 from kernellab.source import Closure
 from kernellab.workers.worker import Failure, failure_of
@@ -119,8 +120,7 @@ def interpret(job: InterpretJob, progress: Progress | None) -> RunOutcome:
         builder.grid_idx = (0, 0, 0)
         started = time.perf_counter()
         try:
-            programs = None if job.record is None else job.record.programs
-            failure = _run_kernel(kernel, launch, memory, progress, constants, programs)
+            failure = _run_kernel(kernel, launch, memory, progress, constants, job.record)
             memory.promises.check_multiples()
             memory.restore_addresses()
         except StorageIncomplete:
@@ -156,20 +156,26 @@ def _run_kernel(
     memory: CheckedMemory,
     progress: Progress | None,
     constants: Mapping[str, object],
-    programs: Sequence[Program] | None = None,
+    record: RecordRequest | None = None,
 ) -> Failure | None:
+    """Run a launch, or the programs that are recorded, for as long as their record may take; return what failed."""
     name = kernel.fn.__name__
     faults: list[AccessFault] = []
     is_complete = False
     try:
         function = prepare(kernel)
         arguments = kernel_arguments(kernel.fn, launch, memory.regions, constants)
+        _set_alarm(0 if record is None else record.seconds)
+        programs = None if record is None else record.programs
         is_complete = _run_grid(function, arguments, launch, memory, faults, progress, programs)
     except StorageIncomplete:
         raise
     except Exception as exc:  # noqa: BLE001 - whatever a kernel raises becomes data
         if not faults:
             return _failure(exc, name, memory.findings.program)
+    if not faults and not is_complete:
+        message = f"{name} was stopped in program {memory.findings.program}, which took too long; does a loop not end?"
+        return Failure("RunError", message, kernel=name)
     return _out_of_bounds_failure(faults, is_complete, memory, launch, name) if faults else None
 
 

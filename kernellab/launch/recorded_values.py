@@ -36,7 +36,8 @@ class RecordRequest:
     """The values to record: those of ``programs``, in ``lines`` or, if None, in all.
 
     With ``is_wide``, floats of every type are computed in float64; memory keeps its types. A tile of more than
-    ``tile_bytes`` is sampled; after ``total_bytes`` every tile of more than a few kilobytes is.
+    ``tile_bytes`` is sampled; after ``total_bytes`` every tile of more than a few kilobytes is. After ``seconds``, if
+    not 0, the running program is stopped, and what it held until then is kept.
     """
 
     programs: tuple[Program, ...] = ((0, 0, 0),)
@@ -44,6 +45,7 @@ class RecordRequest:
     tile_bytes: int = 1 << 20
     total_bytes: int = 1 << 28
     is_wide: bool = False
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

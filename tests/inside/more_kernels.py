@@ -132,6 +132,14 @@ def rounds_in_place(x, scratch, out, ROUNDS: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def halved(x, out, B: tl.constexpr):
+    value = tl.load(x + tl.arange(0, B))
+    while tl.max(value, 0) > 0:
+        value = value // 2
+    tl.store(out + tl.arange(0, B), value)
+
+
+@triton.jit
 def scaled(value, factor=0.1):
     return value * factor
 

@@ -173,6 +173,18 @@ def test_programs_that_stop_early_on_both_sides_are_said(lab: kernellab.Lab, oth
     assert "up to where one stops: turned_and_scaled: load of x out of bounds" in difference.summary
 
 
+@pytest.mark.slow
+def test_a_loop_that_does_not_end_is_compared_up_to_where_it_is_stopped(lab: kernellab.Lab, tmp_path: Path) -> None:
+    change = Change("halved", "value = value // 2", "value = value * 2 // 2", module=more_kernels)
+    changed, line = change.apply(tmp_path)
+    x = torch.arange(8, dtype=torch.int32)
+    values = lab.values(changed, (1,), x, torch.zeros_like(x), B=8, timeout_s=2.0)
+    assert "halved was stopped in program (0, 0, 0), which took too long" in str(values.failure)
+    assert values.find("value", line, 5).summary.max == 7
+    difference = lab.first_difference(more_kernels.halved, changed, (1,), x, torch.zeros_like(x), B=8, timeout_s=2.0)
+    assert difference.line == line, difference.summary
+
+
 def test_a_gpu_cannot_be_compared_without_its_tensors(lab: kernellab.Lab) -> None:
     case = CASE_OF["scan"]
     with pytest.raises(UsageError, match="pass tensors of a GPU"):

@@ -29,6 +29,13 @@ def long_vector(x, out, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def masked_row(x, out, n, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    row = tl.load(x + offsets, mask=offsets < n, other=-float("inf"))
+    tl.store(out + offsets, row)
+
+
+@triton.jit
 def rounds_by_program(out):
     total = 0
     for step in range(tl.program_id(0) + 1):
@@ -82,6 +89,13 @@ def test_arguments_that_a_line_names_come_with_what_was_passed(lab: kernellab.La
     values = lab.values(kernels.gather, (1,), x, torch.zeros(4).int(), torch.zeros(4), 4, BLOCK=4)
     tiles = [ValuesPage(values).tile(at) for at in range(len(values.values))]
     assert {"x 2x4", "n = 4"} <= {words for tile in tiles for words in tile["arguments"]}
+
+
+def test_infinities_in_masked_lanes_of_a_vector_count_as_masked_alone(lab: kernellab.Lab) -> None:
+    values = lab.values(masked_row, (1,), torch.rand(5), torch.zeros(8), 5, BLOCK=8)
+    legend = values.plot("row").axes[0].get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == ["3 masked"]
 
 
 def test_integers_of_64_bits_stay_exact(lab: kernellab.Lab) -> None:

@@ -112,12 +112,13 @@ def _draw_number(axes: Axes, value: RecordedValue, theme: Theme) -> None:
 
 
 def _draw_bars(axes: Axes, data: NDArray[Any], mask: NDArray[np.bool_] | None, theme: Theme) -> None:
-    places, finite = np.arange(data.size), np.isfinite(data)
+    active = np.ones(data.shape, bool) if mask is None else mask
+    places, finite = np.arange(data.size), np.isfinite(data) & active
     if data.size > _MOST_BARS:
         axes.plot(places, np.where(finite, data, np.nan), color=theme.series[0], linewidth=0.8)
     else:
         axes.bar(places[finite], data[finite], color=theme.series[0], width=0.9)
-    for lanes, colour, name in ((np.isnan(data), MAGENTA, "NaN"), (np.isinf(data), ORANGE, "inf")):
+    for lanes, colour, name in ((np.isnan(data) & active, MAGENTA, "NaN"), (np.isinf(data) & active, ORANGE, "inf")):
         for place in places[lanes][:_MOST_BARS]:
             axes.axvspan(place - 0.5, place + 0.5, color=colour, alpha=0.5, linewidth=0)
         if lanes.any():
