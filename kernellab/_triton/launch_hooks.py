@@ -92,15 +92,15 @@ def observe_launches(observer: LaunchObserver, *, inductor: bool = False) -> Ite
 
     metadata_of, bench_config = CompiledKernel.launch_metadata, Autotuner._bench
     with ExitStack() as patches:
-        patches.enter_context(_replaced(CompiledKernel, "launch_metadata", launch_metadata))
-        patches.enter_context(_replaced(Autotuner, "_bench", bench))
+        patches.enter_context(_patch(CompiledKernel, "launch_metadata", launch_metadata))
+        patches.enter_context(_patch(Autotuner, "_bench", bench))
         patches.enter_context(_exit_hook(exit_hook))
         patches.enter_context(_when_imported(_INDUCTOR, lambda: _observe_inductor(observer, inductor)))
         yield
 
 
 @contextmanager
-def _replaced(owner: Any, name: str, function: Any) -> Iterator[None]:
+def _patch(owner: Any, name: str, function: Any) -> Iterator[None]:
     before = vars(owner)[name]
     setattr(owner, name, function)
     try:
@@ -191,7 +191,7 @@ def _observe_inductor(observer: LaunchObserver, inductor: bool) -> Any:
             observer.after_launch()
         return result
 
-    return _replaced(module.CachingAutotuner, "run", run)
+    return _patch(module.CachingAutotuner, "run", run)
 
 
 def _origin(tuner: Any) -> Origin:

@@ -52,8 +52,8 @@ class _KernelCounts:
 class LaunchCounter:
     """Counts the launches of a process by case; a `LaunchObserver`.
 
-    Floats do not tell cases apart. Beyond ``most_cases`` cases, or ``most_kernels`` compiled kernels, launches are
-    counted by the name of their kernel in ``rest``, under "" beyond ``most_kernels`` names.
+    Launches that differ in floats alone are one case. Beyond ``most_cases`` cases, or ``most_kernels`` compiled kernels,
+    launches are counted by the name of their kernel in ``rest``, under "" beyond ``most_kernels`` names.
     """
 
     captures: Captures
@@ -116,7 +116,7 @@ class LaunchCounter:
 
 
 def argument_key(args: tuple[Any, ...], positions: tuple[int, ...]) -> list[Any]:
-    """The parts of a launch's arguments that tell its case: shapes, strides, integers; not floats and addresses."""
+    """The key of a case: shapes, strides and integers among the arguments of a launch; not floats and addresses."""
     key: list[Any] = []
     for position in positions:
         value = args[position]

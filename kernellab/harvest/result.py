@@ -16,13 +16,24 @@ from kernellab.harvest.case_times import CaseTime, case_times
 from kernellab.harvest.record import HarvestedCase, HarvestRecord, merged_record, read_record, record_to_jsonable
 from kernellab.registry import config_words
 from kernellab.registry.launches_from_store import regenerated_inputs, values_of
+from kernellab.source import CONFIG_OPTIONS
 from kernellab.views.blocks import Card
 from kernellab.workers.forks_and_interrupts import import_uninterrupted
 
 if TYPE_CHECKING:
     import pandas
+    import triton
 
     from kernellab._triton.kernel import Kernel
+
+
+class HarvestedSizes(list[dict[str, int]]):
+    """The sizes of cases, for ``over`` of `Lab.tune_over`, which reads ``weights`` and ``baseline``."""
+
+    def __init__(self, sizes: list[dict[str, int]], weights: list[int], baseline: list[triton.Config] | None) -> None:
+        super().__init__(sizes)
+        self.weights, self.baseline = weights, baseline
+
 
 Predict = Callable[[HarvestRecord], HarvestRecord]
 """Adds predictions to the cases that take the most time."""
@@ -52,7 +63,7 @@ class Harvest(Savable):
 
     @property
     def record(self) -> HarvestRecord:
-        """What is recorded so far, without new predictions."""
+        """The record so far, without new predictions."""
         record = self._read()
         cases = (replace(c, prediction=c.prediction or self._predicted.get(c.key)) for c in record.cases)
         return replace(record, cases=tuple(cases)) if self._predicted else record
@@ -80,28 +91,24 @@ class Harvest(Savable):
         """The rows of `frame`."""
         return [{name: write(*row) for name, write in _COLUMNS.items()} for row in timed_cases(self.predict())]
 
-    def cases(self, kernel: Kernel | str, names: list[str] | None = None) -> list[dict[str, int]]:
+    def cases(self, kernel: Kernel | str, names: list[str] | None = None) -> HarvestedSizes:
         """The sizes of each case of a kernel, the cases that take the most time first.
 
         They go into ``lab.tune_over(kernel, grid, over=seen.cases(kernel), inputs=seen.inputs(kernel))``. ``names`` are
-        the integers that tell cases apart; None takes all integer arguments and constexprs that differ between cases
-        and that no autotuner sets, or all if none differs.
+        the integers that distinguish cases; None takes all integer arguments and constexprs that differ between cases
+        and that no autotuner sets, or all if none differs. The list has ``weights``, the launches of each case, and of
+        an autotuned kernel ``baseline``, the config that each case was launched with.
 
         Raises:
             UsageError: no such kernel was launched, or it takes no integers.
         """
-        return [sizes for sizes, _ in self._distinct(kernel, names)]
-
-    def weights(self, kernel: Kernel | str, names: list[str] | None = None) -> list[float]:
-        """The share of the kernel's time, or of its launches where times are unknown, of each of its `cases`."""
-        groups = [group for _, group in self._distinct(kernel, names)]
-        totals = [[time.total_ms for _, time in group] for group in groups]
-        if any(total is None for group in totals for total in group):
-            sums = [float(sum(case.count for case, _ in group)) for group in groups]
-        else:
-            sums = [sum(total or 0.0 for total in group) for group in totals]
-        whole = sum(sums)
-        return [value / whole if whole else 1.0 / len(sums) for value in sums]
+        distinct = self._distinct(kernel, names)
+        largest = [max((case for case, _ in group), key=lambda case: case.count) for _, group in distinct]
+        return HarvestedSizes(
+            [sizes for sizes, _ in distinct],
+            weights=[sum(case.count for case, _ in group) for _, group in distinct],
+            baseline=[tuned_config(case) for case in largest] if all(case.config_names for case in largest) else None,
+        )
 
     def inputs(self, kernel: Kernel | str, names: list[str] | None = None) -> Callable[..., dict[str, Any]]:
         """A function of the sizes of a case that makes arguments like those that it was launched with, by name.
@@ -158,8 +165,9 @@ class Harvest(Savable):
     ) -> list[tuple[dict[str, int], list[tuple[HarvestedCase, CaseTime]]]]:
         """The cases of a kernel by their sizes, the ones with the most time first."""
         rows = _of_kernel(self.record, kernel)
+        rows = [row for row in rows if row[0].count] or rows  # without those that an autotuner tried alone
         groups: dict[tuple[int, ...], list[tuple[HarvestedCase, CaseTime]]] = {}
-        own = _telling_names([case for case, _ in rows]) if names is None else list(names)
+        own = _distinguishing_names([case for case, _ in rows]) if names is None else list(names)
         for case, time in rows:
             sizes = case.sizes
             missing = [name for name in own if name not in sizes]
@@ -168,6 +176,15 @@ class Harvest(Savable):
                 raise UsageError(f"{case.kernel} has no integer {missing[0]!r} in each case; it has {known}.")
             groups.setdefault(tuple(sizes[name] for name in own), []).append((case, time))
         return [(dict(zip(own, values, strict=True)), group) for values, group in groups.items()]
+
+
+def tuned_config(case: HarvestedCase) -> triton.Config:
+    """The config that an autotuner has chosen for a case."""
+    import triton
+
+    values = case.config
+    options = {name: values.pop(name) for name in CONFIG_OPTIONS if name in values}
+    return triton.Config(values, **options)
 
 
 def timed_cases(record: HarvestRecord) -> list[tuple[HarvestedCase, CaseTime]]:
@@ -194,12 +211,12 @@ def _of_kernel(record: HarvestRecord, kernel: Kernel | str) -> list[tuple[Harves
     return rows
 
 
-def _telling_names(cases: list[HarvestedCase]) -> list[str]:
+def _distinguishing_names(cases: list[HarvestedCase]) -> list[str]:
     """The integers that each case has and that differ between cases; all of them if none differs."""
     sizes = [case.sizes for case in cases]
     common = [name for name in sizes[0] if all(name in other for other in sizes)]
     if not common:
-        raise UsageError(f"{cases[0].kernel} takes no integers, so that no sizes tell its cases apart.")
+        raise UsageError(f"{cases[0].kernel} takes no integers, so that its cases have no sizes.")
     return [name for name in common if len({other[name] for other in sizes}) > 1] or common
 
 

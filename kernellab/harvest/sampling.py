@@ -90,10 +90,10 @@ class DeviceSampler:
             times.next_at = number + (_EVERY if times.count >= 2 else 1)
             if self._empty.count < _CALIBRATIONS:
                 clock.spin(_SPUN_CYCLES)
-                first, second = self._recorded(), self._recorded()
+                first, second = self._new_event(), self._new_event()
                 self._keep(self._empty, first, second)
             clock.spin(times.spin_cycles)
-            self._open[threading.get_ident()] = times, self._recorded()
+            self._open[threading.get_ident()] = times, self._new_event()
             self.is_open = len(self._open)
 
     def end(self) -> None:
@@ -102,7 +102,7 @@ class DeviceSampler:
             opened = self._open.pop(threading.get_ident(), None)
             self.is_open = len(self._open)
             if opened is not None:
-                self._keep(*opened, self._recorded())
+                self._keep(*opened, self._new_event())
 
     def read(self, *, waits: bool = False) -> None:
         """Add the samples that the device has finished; with ``waits``, all of them, for which it is waited."""
@@ -133,7 +133,7 @@ class DeviceSampler:
         self._spent += _SECONDS_OF_SAMPLE
         return True
 
-    def _recorded(self) -> Any:
+    def _new_event(self) -> Any:
         assert self.clock is not None
         event = self.clock.event()
         event.record()

@@ -28,7 +28,7 @@ _PREDICTING_S = 30.0
 
 
 @dataclass(slots=True)
-class HarvestRun:
+class RunningHarvest:
     """One running harvest: the counters of launches, graphs and samples."""
 
     sampler: DeviceSampler
@@ -38,7 +38,7 @@ class HarvestRun:
     end_s: float | None = None
 
     def record(self) -> HarvestRecord:
-        """What is counted so far."""
+        """The counts so far."""
         self.sampler.read(waits=self.end_s is not None)
         self.graphs.fold()
         counts = list(self.launches.cases)
@@ -88,7 +88,7 @@ def harvest(session: Callable[[], Session], *, inductor: bool = False) -> Iterat
     """Count the launches of this process inside a with statement; ``session`` predicts their cases later."""
     import torch
 
-    run = harvest_run()
+    run = running_harvest()
     seen = Harvest(run.record, lambda record: with_predictions(session(), record, run.launches.cases))
     with ExitStack() as watches:
         watches.enter_context(run.graphs.watch(torch.cuda.CUDAGraph))
@@ -99,13 +99,13 @@ def harvest(session: Callable[[], Session], *, inductor: bool = False) -> Iterat
             run.end_s = time.perf_counter()
 
 
-def harvest_run() -> HarvestRun:
+def running_harvest() -> RunningHarvest:
     """The counters of a harvest on this machine."""
     import torch
 
     sampler = DeviceSampler(cuda_clock())
     graphs = GraphCounter(torch.cuda.is_current_stream_capturing, sampler)
-    return HarvestRun(sampler, graphs, LaunchCounter(graphs, sampler), time.perf_counter())
+    return RunningHarvest(sampler, graphs, LaunchCounter(graphs, sampler), time.perf_counter())
 
 
 def with_predictions(session: Session, record: HarvestRecord, counts: list[CaseCount]) -> HarvestRecord:
