@@ -202,6 +202,8 @@ class Lab(LooksInside):
         over: Any,
         inputs: Any = None,
         configs: Space | Sequence[Any] | None = None,
+        weights: Any = None,
+        baseline: Any = None,
         executor: Executor | None = None,
         max_configs: int = 8,
         timeout_s: float = 10.0,
@@ -215,8 +217,10 @@ class Lab(LooksInside):
         ``over`` has the values of each size, of which all combinations are cases; a `Space` with a ``where``; or a list
         of dicts, one per case. ``inputs`` makes arguments by name from the sizes that it takes; without it, sizes
         replace given arguments. About a quarter of the cases' configs is measured (without a GPU, predicted), and the
-        rule has ``max_configs`` at most. With an ``executor`` whose processes own a GPU each, whole cases go to these.
-        The rest is as for `tune`.
+        rule has ``max_configs`` at most. ``weights`` are how often a program launches each case (a list, a function of
+        the sizes, a dict by tuples of sizes; those of a harvest's cases by default): then the time of the program is
+        least, and `Dispatch.speedup` compares it with that of ``baseline``, a config or a function of the sizes. With
+        an ``executor`` whose processes own a GPU each, whole cases go to these. The rest is as for `tune`.
 
         Raises:
             UsageError, LaunchError: the sizes, configs or arguments do not fit the kernel.
@@ -228,7 +232,9 @@ class Lab(LooksInside):
         from kernellab.tune.dispatch.over import tune_over
 
         spec = CaseSpec(call.grid, call.meta, inputs, configs, timeout_s, fresh, check, outputs)
-        dispatch = tune_over(self.session(), call, over, spec, executor, local_environment, max_configs)
+        dispatch = tune_over(
+            self.session(), call, over, spec, executor, local_environment, max_configs, weights, baseline
+        )
         return replace(dispatch, exporter=self.export)
 
     def explore(

@@ -74,6 +74,8 @@ _EXAMPLES = {
     "--over": '"n=[1024, 2048]"',
     "--versus": '"torch=lambda x: x + 1"',
     "--inputs": '"lambda n: dict(x=torch.rand(n), n=n)"',
+    "--weights": '"lambda n: 1000 if n < 4096 else 1"',
+    "--baseline": "\"triton.Config({'BLOCK': 64})\"",
     "--flops": '"lambda m, n, k: 2 * m * n * k"',
     "--bytes": '"lambda n: 8 * n"',
 }

@@ -56,6 +56,8 @@ class TuneMagics(LabMagics):
     @argument(
         "--inputs", help='With --over, what makes the arguments: --inputs "lambda M: dict(x=torch.rand(M), M=M)".'
     )
+    @argument("--weights", help='With --over, the launches of each case: --weights "lambda M: 100 if M == 16 else 1".')
+    @argument("--baseline", help="With --weights, the config before, which the program is compared with.")
     @argument("--max-configs", type=int, default=8, help="With --over, how many configs the rule may have (8).")
     @argument(
         "launch",
@@ -85,7 +87,9 @@ def _tune_over(lab: Lab, options: Any, names: Mapping[str, Any]) -> Dispatch:
     tune_options = _tune_options(options, names)
     own = {name: tune_options[name] for name in ("configs", "timeout_s", "check", "outputs", "fresh")}
     own |= {"over": evaluate_named(options.over, "--over", names), "max_configs": options.max_configs}
-    own |= {"inputs": evaluate_option(options.inputs, "--inputs", names)}
+    own |= {
+        name: evaluate_option(getattr(options, name), f"--{name}", names) for name in ("inputs", "weights", "baseline")
+    }
     return lab.tune_over(launch.kernel, launch.grid, *launch.args, **{**launch.meta, **own})
 
 

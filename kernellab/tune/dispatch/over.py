@@ -19,11 +19,14 @@ from kernellab.registry import Session
 from kernellab.target import Target, multiprocessors
 from kernellab.timing.config import Config, Space
 from kernellab.timing.launches import Launches
+from kernellab.tune.dispatch.cover import cover_steps, fit_rule, regrets_of
 from kernellab.tune.dispatch.measuring import CaseSpec, LocalCases
-from kernellab.tune.dispatch.plan import Plan, PlanPolicy, cover_steps, fit_rule, regrets_of
+from kernellab.tune.dispatch.plan import Plan, PlanPolicy
 from kernellab.tune.dispatch.result import CaseMeasurer, CaseRequest, Dispatch, DispatchProgress, MeasuredCase, Watch
 from kernellab.tune.dispatch.rule import whole_number
+from kernellab.tune.dispatch.speedup import program_speedup, with_shares
 from kernellab.tune.dispatch.table import CaseTable
+from kernellab.tune.dispatch.weights import baselines_of, weights_of
 from kernellab.tune.progress import ignore_progress
 from kernellab.tune.result import Row
 from kernellab.tune.run_tuning import Environment, candidates_of
@@ -44,10 +47,13 @@ def tune_over(
     executor: Any = None,
     opened: OpenEnvironment | None = None,
     max_configs: int = 8,
+    weights: Any = None,
+    baseline: Any = None,
 ) -> Dispatch:
     """Tune a bound kernel over sizes; ``spec`` has the user's configs and how a case is measured.
 
-    ``opened`` returns the environment of an executor's process; ``max_configs`` limits the configs of the rule.
+    ``opened`` returns the environment of an executor's process; ``max_configs`` limits the configs of the rule. For
+    ``weights`` and ``baseline``, see `weights_of` and `baselines_of`.
 
     Raises:
         UsageError, LaunchError: the sizes, configs or arguments do not fit the kernel.
@@ -58,20 +64,28 @@ def tune_over(
     names = parameter_names(kernel)
     arguments = {**dict(zip(names, call.args, strict=False)), **call.meta}
     known = () if takes_any_name(spec.inputs) else (*names, *keyword_names(spec.inputs))
-    cases = cases_of(over, known)
+    listed = listed_cases(over, known)
+    cases = distinct_cases(listed)
+    counts = weights_of(weights, over, listed, cases)
     launches = Launches(kernel, grid, (), arguments, environment.device.target)
     originals = candidates_of(launches, spec.configs)
+    before = baselines_of(baseline, over, listed, cases, launches.effective)
+    if before and counts is None:
+        raise UsageError("baseline needs weights: the number of launches of each case, weights=[1000, 20, ...].")
+    originals |= {config: original for config, original in before if config not in originals}
     spec = replace(spec, base_arguments=arguments, configs=list(originals.values()))
     count = 0 if environment.make_bench is not None else device_for(session.target, session.model).multiprocessors
     measurer, remarks = measurer_of(environment, kernel, spec, executor, opened, count)
-    table = CaseTable(cases, list(originals), getattr(measurer, "multiprocessors", None) or multiprocessors())
+    processors = getattr(measurer, "multiprocessors", None) or multiprocessors()
+    table = CaseTable(cases, list(originals), processors, counts=counts)
+    places = {config: place for place, config in enumerate(originals)}
     reporter = session.runtime.dispatch_reporter
     try:
         with (
             session.runtime.observers.own_launches(),
             nullcontext(ignore_progress) if reporter is None else reporter(launches.name) as watch,
         ):
-            plan = Plan(table, PlanPolicy(max_configs=max_configs))
+            plan = Plan(table, PlanPolicy(max_configs=max_configs), [places[config] for config, _ in before])
             dispatch = OverSizes(launches.name, table, plan, measurer, environment.clock, watch).run()
     except KeyboardInterrupt:
         raise Interrupted("The tuning over sizes was interrupted before anything was known.") from None
@@ -205,25 +219,38 @@ class OverSizes:
         cases = tuple(self._cases[number] for number in sorted(self._cases))
         if cases and all(case.failure and not case.rows for case in cases):
             raise UsageError(f"No case of {self.kernel} could be measured. The first says: {cases[0].failure}")
-        rule, fit = fit_rule(self.table, self.plan.policy.max_configs)
-        places = {config: place for place, config in enumerate(self.table.configs)}
-        total = len(self.table.cases)
-        left = f"It was interrupted: {total - len(cases)} of {plural(total, 'case')} were not measured."
-        notes = [left] * is_interrupted
+        table, unmeasured = self.table, self.plan.unmeasured
+        skipped = {number: MeasuredCase(number, dict(table.cases[number])) for number in unmeasured}
+        cases = tuple(case for _, case in sorted((self._cases | skipped).items()))
+        rule, fit = fit_rule(table, self.plan.policy.max_configs)
+        places = {config: place for place, config in enumerate(table.configs)}
         provenance = {name: value for case in cases for name, value in case.provenance.items()}
-        provenance |= {"multiprocessors": self.table.multiprocessors, "measured": self._measured}
+        provenance |= {"multiprocessors": table.multiprocessors, "measured": self._measured}
+        is_weighted = table.counts is not None and fit is not None and bool(rule.costs)
         return Dispatch(
             kernel=self.kernel,
             rule=rule,
             cases=cases,
-            regrets=regrets_of(self.table, rule, fit, cases),
+            regrets=with_shares(regrets_of(table, rule, fit, cases), table, fit, unmeasured),
             originals=(),
             seconds=self.clock() - self._begin_s,
             provenance=provenance,
-            notes=(*notes, *getattr(self.measurer, "notes", ())),
+            notes=(*self._coverage_notes(is_interrupted), *getattr(self.measurer, "notes", ())),
             is_interrupted=is_interrupted,
-            cover=() if fit is None else cover_steps(self.table, fit, [places[config] for config in rule.configs]),
+            cover=() if fit is None else cover_steps(table, fit, [places[config] for config in rule.configs]),
+            speedup=program_speedup(table, fit, rule, self.plan.baseline) if is_weighted and fit else None,
         )
+
+    def _coverage_notes(self, is_interrupted: bool) -> list[str]:
+        """Return notes on the cases that were not measured."""
+        total, unmeasured, notes = len(self.table.cases), self.plan.unmeasured, []
+        if is_interrupted:
+            left = total - len(self._cases) - len(unmeasured)
+            notes.append(f"It was interrupted: {left} of {plural(total, 'case')} were not measured.")
+        if unmeasured:
+            share = f"about {sum(unmeasured.values()):.2%} of the program's time"
+            notes.append(f"{len(unmeasured)} of {plural(total, 'case')} not measured: {share} (.unmeasured).")
+        return notes
 
 
 def merge_cases(before: MeasuredCase, after: MeasuredCase) -> MeasuredCase:
@@ -260,11 +287,11 @@ def outcome_text(case: MeasuredCase) -> str:
     return f"{size_text(case.sizes)}: {time} ms with {best.text}"
 
 
-def cases_of(over: Any, known: Sequence[str]) -> list[dict[str, int]]:
+def listed_cases(over: Any, known: Sequence[str]) -> list[dict[str, int]]:
     """Return the sizes of each case: all combinations of a dict of values, or the combinations of a `Space`.
 
-    A list of dicts has one dict per case. ``known`` are the names that the kernel or ``inputs`` takes; empty allows
-    all.
+    A list of dicts has one dict per case, which may be repeated. ``known`` are the names that the kernel or ``inputs``
+    takes; empty allows all.
 
     Raises:
         UsageError: there is none, or a size is not an integer.
@@ -283,6 +310,11 @@ def cases_of(over: Any, known: Sequence[str]) -> list[dict[str, int]]:
     for case in cases:  # numpy's integers become Python's
         case.update({name: whole for name, value in case.items() if (whole := whole_number(value)) is not None})
     _require_sizes(cases, known)
+    return cases
+
+
+def distinct_cases(cases: Sequence[dict[str, int]]) -> list[dict[str, int]]:
+    """Return the cases without repetitions, in order."""
     return list({tuple(sorted(case.items())): case for case in cases}.values())
 
 

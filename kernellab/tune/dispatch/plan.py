@@ -1,17 +1,13 @@
-"""The plan of a tuning over sizes: which cases and configs to measure next; then the rule, and its regrets.
+"""The plan of a tuning over sizes: which cases and configs to measure next.
 
-The plan has no effects: `ask` returns a request, and `tell` takes its result. The rule's few configs are chosen by
-their losses on measured cases, and on sizes between them as the model estimates. Regrets are given for each measured
-case, and estimated for a rule fitted without it.
+The plan has no effects: `ask` returns a request, and `tell` takes its result.
 """
 
 from __future__ import annotations
 
-import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import reduce
-from math import ceil, erf, exp, gcd, inf, log, pi, sqrt
+from math import ceil, erf, exp, inf, log, pi, sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -19,20 +15,16 @@ import numpy as np
 from kernellab.errors import UsageError, value_text
 from kernellab.store.columns import Status
 from kernellab.timing.config import Config
-from kernellab.tune.dispatch.result import CaseRequest, CoverStep, Forecast, MeasuredCase, Regret
-from kernellab.tune.dispatch.rule import Rule, Term
+from kernellab.tune.dispatch.cover import best_set
+from kernellab.tune.dispatch.result import CaseRequest, Forecast, MeasuredCase
 from kernellab.tune.dispatch.table import Array, CaseTable, Fit, design_of
 from kernellab.tune.search import longest_first
 
 _LEAST_GAIN = 1e-4  # as a logarithm
 _HEAVY_SHARE = 4
+_MINOR_SHARE = 0.01  # of the program's time: cases that take less together are not measured
+_MOST_MARGIN = 0.3
 _UNSERVED = 100.0  # factor for measurements on a case without a good config of the rule
-_SIZES_BETWEEN = 300
-_LOST = 0.05  # a size where the best of a set loses more than this counts many times
-_LOST_WEIGHT = 30.0
-_MEASURED_LOST = 0.015
-_MEASURED_WEIGHT = 20.0
-_UNMEASURED = 0.03  # penalty on the predicted logarithm of an unmeasured time
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +80,8 @@ class Plan:
 
     table: CaseTable
     policy: PlanPolicy = field(default_factory=PlanPolicy)
+    baseline: Sequence[int] = ()
+    unmeasured: dict[int, float] = field(default_factory=dict)
     _waiting: list[int] = field(default_factory=list)
     _round: list[CaseRequest] = field(default_factory=list)
     _rounds_left: int = field(init=False)
@@ -98,7 +92,10 @@ class Plan:
 
     def __post_init__(self) -> None:
         logs = np.log2([[float(value) for value in case.values()] for case in self.table.cases])
-        self._waiting = spread_out(logs - np.median(logs, axis=0), len(logs))
+        middle = np.median(logs, axis=0)
+        if self.table.counts is not None:  # of the work, as far as sizes tell
+            middle = np.average(logs, axis=0, weights=np.exp2(logs.sum(axis=1)) * np.array(self.table.counts))
+        self._waiting = spread_out(logs - middle, len(logs))
         self._rounds_left = self.policy.rounds
 
     @property
@@ -117,7 +114,10 @@ class Plan:
         """Return the next request; None if none is left, or if running cases must end first."""
         if self._waiting:
             fit = self.table.fit(self.policy.stale) if self._is_timed else None
-            return self._first_request(self._waiting.pop(0), fit)
+            if fit is not None and self.table.counts is not None:
+                self._sort_waiting(fit)
+            if self._waiting:
+                return self._first_request(self._waiting.pop(0), fit)
         if not self._round and not self._under_way and self._is_timed:
             self._round = self._next_round()
         return self._round.pop(0) if self._round else None
@@ -136,24 +136,51 @@ class Plan:
         if case.failure or not timed:
             self._exhausted.add(case.number)
 
+    def _sort_waiting(self, fit: Fit) -> None:
+        """Sort the waiting cases by the time that measuring may save; drop all once they take hardly any together."""
+        shares = self.table.shares(fit, self.policy.doubt)
+        if float(shares[self._waiting].sum()) < _MINOR_SHARE:
+            expected = self.table.shares(fit)
+            self.unmeasured |= {case: float(expected[case]) for case in self._waiting}
+            self._waiting.clear()
+        spreads = {case: float(fit.spreads(case, with_case=False).mean()) for case in self._waiting}
+        self._waiting.sort(key=lambda case: -shares[case] * spreads[case])
+
     def _first_request(self, case: int, fit: Fit | None) -> CaseRequest:
         """Return the first request of a case."""
         policy, count = self.policy, len(self.table.configs)
         if fit is None:
             first = min(count, max(policy.at_most, 1) if self._under_way else policy.first) if self._is_timed else count
-            forecasts = tuple(map(Forecast, first_configs(self.table.configs, first)))
-            return self._request(case, forecasts, first, first, 1e-3)
+            forecasts = self._with_baseline(case, tuple(map(Forecast, first_configs(self.table.configs, first))))
+            return self._request(case, forecasts, len(forecasts), len(forecasts), 1e-3)
         reserve = policy.at_least * len(self._waiting) + ceil(policy.rest * self.budget)
         at_most = max(policy.at_least, min(policy.at_most, self.left - reserve))
         at_least = min(policy.at_least, at_most)
-        return self._request(case, self._forecasts(case, fit), at_least, at_most, self.table.prior.case)
+        forecasts = self._with_baseline(case, self._forecasts(case, fit))
+        margin = min(_MOST_MARGIN, self.policy.margin / min(1.0, self._importance(fit)[case]))
+        return self._request(case, forecasts, at_least, at_most, self.table.prior.case, margin)
 
     def _request(
-        self, case: int, forecasts: tuple[Forecast, ...], at_least: int, at_most: int, spread: float
-    ) -> CaseRequest:
+        self, case: int, forecasts: tuple[Forecast, ...], at_least: int, at_most: int, spread: float,
+        margin: float | None = None,
+    ) -> CaseRequest:  # fmt: skip
         self._under_way[case] = at_most
+        margin = self.policy.margin if margin is None else margin
         sizes = dict(self.table.cases[case])
-        return CaseRequest(case, sizes, forecasts, at_least, at_most, spread, self.policy.doubt, self.policy.margin)
+        return CaseRequest(case, sizes, forecasts, at_least, at_most, spread, self.policy.doubt, margin)
+
+    def _with_baseline(self, case: int, forecasts: tuple[Forecast, ...]) -> tuple[Forecast, ...]:
+        """Put the config that a case is launched with now before the others, unless it failed."""
+        if not self.baseline or self.table.is_hopeless(case, self.baseline[case]):
+            return forecasts
+        own = self.table.configs[self.baseline[case]]
+        others = (forecast for forecast in forecasts if forecast.config != own)
+        return (Forecast(own), *others)  # without a time, it is tried before all that have one
+
+    def _importance(self, fit: Fit) -> Array:
+        """Return the share of each case in the program's time, relative to the mean."""
+        importance: Array = np.maximum(self.table.shares(fit) * len(self.table.cases), 1e-6)
+        return importance
 
     def _forecasts(self, case: int, fit: Fit) -> tuple[Forecast, ...]:
         """Return the forecasts of all configs, the most promising first."""
@@ -176,8 +203,18 @@ class Plan:
         closed = self._exhausted | self._under_way.keys()
         logs = {case: fit.log_times(case) for case in self.table.timed_cases if case not in closed}
         spreads = {case: fit.spreads(case) for case in logs}
-        gains = [cell for case in logs for cell in self._promising_cells(case, logs[case], spreads[case])]
-        lessons = [cell for case in logs for cell in self._informative_cells(case, logs[case], spreads[case], rule)]
+        factors = self._importance(fit)
+        gains = [
+            cell._replace(worth=worth)
+            for case in logs
+            for cell in self._promising_cells(case, logs[case], spreads[case])
+            if (worth := cell.worth * float(factors[case])) > _LEAST_GAIN
+        ]
+        lessons = [
+            cell._replace(worth=cell.worth * float(factors[case]))
+            for case in logs
+            for cell in self._informative_cells(case, logs[case], spreads[case], rule)
+        ]
         visited: dict[int, dict[int, None]] = {}
         for cells, most in ((gains, count - int(self.policy.rest * count)), (lessons, count), (gains, count)):
             self._add_cells(sorted(cells, reverse=True), most, visited)
@@ -199,8 +236,7 @@ class Plan:
     def _promising_cells(self, case: int, logs: Array, spreads: Array) -> list[_UntimedCell]:
         """Return untried configs with their expected improvement over the best of the case."""
         best = log(min(self.table.times_of(case).values())) - self.policy.margin
-        cells = (_UntimedCell(_expected_gain(best, logs[p], spreads[p]), case, p) for p in self._untried_configs(case))
-        return [cell for cell in cells if cell.worth > _LEAST_GAIN]
+        return [_UntimedCell(_expected_gain(best, logs[p], spreads[p]), case, p) for p in self._untried_configs(case)]
 
     def _informative_cells(self, case: int, logs: Array, spreads: Array, rule: frozenset[int]) -> list[_UntimedCell]:
         """Return untried configs of the rule; those count most that may be good and have an uncertain time."""
@@ -248,170 +284,3 @@ def spread_out(design: Array, count: int) -> list[int]:
         chosen.append(int(distances.argmax()))
         distances = np.minimum(distances, ((design - design[chosen[-1]]) ** 2).sum(axis=1))
     return chosen
-
-
-def fit_rule(table: CaseTable, max_configs: int) -> tuple[Rule, Fit | None]:
-    """Return the rule fitted to a table, with its model; if nothing was timed, a rule of the first config that fits."""
-    names = tuple(table.cases[0])
-    fit = table.fit()
-    if fit is None:
-        fitting = [place for (_, place), row in table.rows.items() if row.status is Status.NOT_TIMED]
-        first = min(fitting, default=None)
-        only = () if first is None else (table.cost(first, (0.0,)),)
-        return Rule(names, (Term("launch"),), only, table.multiprocessors), None
-    places = best_set(table, fit, max_configs)
-    weights = fit.weights_ms
-    costs = tuple(table.cost(place, [float(value) for value in weights[place]]) for place in places)
-    known = {}
-    for case, sizes in enumerate(table.cases):
-        times = {place: time for place, time in table.times_of(case).items() if place in places}
-        if times:
-            known[tuple(sizes[name] for name in names)] = places.index(min(times, key=times.__getitem__))
-    return Rule(names, table.terms, costs, table.multiprocessors, known), fit
-
-
-def best_set(table: CaseTable, fit: Fit, at_most: int) -> list[int]:
-    """Return the places of at most ``at_most`` configs with the least loss, on measured cases and sizes between.
-
-    A greedy choice is improved by exchanges; the first place is the best single config. Configs without any time are
-    left out.
-    """
-    timed = table.timed_configs
-    losses = np.concatenate([_weighted_losses(*part) for part in _losses(table, fit)])
-    chosen = _exchange_configs(_greedy(losses, timed, at_most), timed, losses)
-    return _greedy(losses, chosen, at_most)
-
-
-def _exchange_configs(chosen: list[int], timed: Sequence[int], losses: Array) -> list[int]:
-    lost = float(losses[:, chosen].min(axis=1).sum())
-    is_better = len(chosen) > 1
-    while is_better:
-        is_better = False
-        for index in range(len(chosen)):
-            others = chosen[:index] + chosen[index + 1 :]
-            place, total = _best_addition(losses, losses[:, others].min(axis=1), timed)
-            if total < lost - 1e-12:
-                chosen, lost, is_better = [*chosen[:index], place, *chosen[index + 1 :]], total, True
-    return chosen
-
-
-def _greedy(losses: Array, places: Sequence[int], at_most: int) -> list[int]:
-    """Return places in the order in which each reduces the remaining loss most."""
-    chosen: list[int] = []
-    left, lost = np.full(len(losses), np.inf), np.inf
-    while len(chosen) < min(at_most, len(places)):
-        place, total = _best_addition(losses, left, places)
-        if chosen and total >= lost:
-            break
-        chosen.append(place)
-        left, lost = np.minimum(left, losses[:, place]), total
-    return chosen
-
-
-def _best_addition(losses: Array, left: Array, places: Sequence[int]) -> tuple[int, float]:
-    """Return the place that reduces the remaining loss most, and the loss with it."""
-    totals = np.minimum(left[:, None], losses[:, list(places)]).sum(axis=0)
-    best = int(totals.argmin())
-    return places[best], float(totals[best])
-
-
-def _losses(table: CaseTable, fit: Fit) -> tuple[tuple[Array, float, float], tuple[Array, float, float]]:
-    """Return the loss of each config as a logarithm, on sizes between the cases and on the cases."""
-    between = table.features(_sizes_between(table.cases))
-    logs = np.log((between * fit.weights_ms).sum(axis=2))
-    unmeasured = logs - logs.min(axis=1, keepdims=True)
-    numbers = table.timed_cases
-    rows = []
-    for case in numbers:
-        row = fit.log_times(case) + _UNMEASURED
-        for config, time_ms in table.times_of(case).items():
-            row[config] = np.log(time_ms)
-        best = np.log(min(table.times_of(case).values()))
-        row = np.maximum(row - best, 0.0)
-        row[[place for place in range(len(row)) if table.is_hopeless(case, place)]] = 10.0
-        rows.append(row)
-    return (unmeasured, _LOST, _LOST_WEIGHT), (np.array(rows), _MEASURED_LOST, _MEASURED_WEIGHT)
-
-
-def _weighted_losses(losses: Array, bound: float, weight: float) -> Array:
-    weighted: Array = (losses + weight * np.maximum(0.0, losses - bound)) / len(losses)
-    return weighted
-
-
-def _sizes_between(cases: Sequence[Mapping[str, int]]) -> list[dict[str, int]]:
-    """Return sizes to judge a rule by: half of them near lines between two cases, half anywhere within.
-
-    Their logarithms are uniform; each is a multiple of the greatest common divisor of the size's values.
-    """
-    rng = random.Random(0)
-    names = list(cases[0])
-    values = {name: [case[name] for case in cases] for name in names}
-    steps = {name: reduce(gcd, values[name]) or 1 for name in names}
-    drawn = []
-    for index in range(_SIZES_BETWEEN):
-        one, other, share = rng.choice(cases), rng.choice(cases), rng.random()
-        sizes = {}
-        for name in names:
-            low, high = min(values[name]), max(values[name])
-            if index % 2:
-                log = rng.uniform(np.log(low), np.log(high))
-            else:
-                log = np.log(one[name]) * share + np.log(other[name]) * (1 - share) + rng.gauss(0.0, 0.3)
-            step = steps[name]
-            sizes[name] = min(high, max(low, step * round(float(np.exp(log)) / step)))
-        drawn.append(sizes)
-    return drawn
-
-
-def cover_steps(table: CaseTable, fit: Fit, chosen: Sequence[int]) -> tuple[CoverStep, ...]:
-    """Return the losses of the first config, of the first two, and so on."""
-    (between, *_), (cases, *_) = _losses(table, fit)
-    steps = []
-    for some in range(1, len(chosen) + 1):
-        own = np.exp(cases[:, list(chosen[:some])].min(axis=1))
-        others = np.exp(between[:, list(chosen[:some])].min(axis=1))
-        steps.append(CoverStep(some, float(own.mean()), float(own.max()), float(others.mean())))
-    return tuple(steps)
-
-
-def regrets_of(table: CaseTable, rule: Rule, fit: Fit | None, cases: Sequence[MeasuredCase]) -> tuple[Regret, ...]:
-    """Return the regret of a rule on each case."""
-    places = {config: place for place, config in enumerate(table.configs)}
-    own = [places[config] for config in rule.configs]
-    return tuple(_regret(table, rule, fit, case, own) for case in cases)
-
-
-def _regret(table: CaseTable, rule: Rule, fit: Fit | None, case: MeasuredCase, own: Sequence[int]) -> Regret:
-    times = table.times_of(case.number)
-    picked = rule.place(**case.sizes) if rule.costs else None
-    config = None if picked is None else rule.configs[picked]
-    if not times or picked is None or fit is None:
-        reason = case.failure or next((row.reason for row in case.rows if row.reason), "nothing was timed")
-        return Regret(case.sizes, config, None, None, None, None, None, reason)
-    best = min(times, key=times.__getitem__)
-    time_ms = times.get(own[picked])
-    return Regret(
-        sizes=case.sizes,
-        config=config,
-        best=table.configs[best],
-        time_ms=time_ms,
-        best_ms=times[best],
-        regret=None if time_ms is None else time_ms / times[best],
-        estimated=_estimated_regret(table, fit, case.number, own),
-    )
-
-
-def _estimated_regret(table: CaseTable, fit: Fit, case: int, own: Sequence[int]) -> float | None:
-    """Return the regret on a case for a rule fitted without it; None if no other case was timed.
-
-    If the config that the rule picks was not measured on the case, its predicted time counts.
-    """
-    if len(table.timed_cases) < 2:
-        return None
-    times = table.times_of(case)
-    features: Array = table.features([table.cases[case]])[0]
-    expected = (fit.weights_without(case) * features).sum(axis=1)
-    picked = min(own, key=lambda place: float(expected[place]))
-    best_ms = min(times.values())
-    time_ms = times.get(picked) or max(best_ms, float(np.exp(fit.log_times(case)[picked])))
-    return time_ms / best_ms

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kernellab.display import Drawable
-from kernellab.errors import CannotRun, UsageError, plural
+from kernellab.errors import CannotRun, UsageError, plural, three_digits
 from kernellab.export.write import Exported
 from kernellab.launch.calls import Grid3
 from kernellab.source import INTEGER_OPTIONS
-from kernellab.store.columns import OUTCOME_COLUMNS
+from kernellab.store.columns import OUTCOME_COLUMNS, Status
 from kernellab.timing.config import Config
 from kernellab.timing.outcome import record_of, with_types
 from kernellab.tune.dispatch.rule import Rule
@@ -111,7 +111,8 @@ class Regret:
     """The loss of a rule on one case as a ratio of times: 1.02 is 2 % slower than the best.
 
     ``config`` is the rule's, ``best`` the fastest measured one. ``estimated`` is the regret of a rule fitted to the
-    other cases; None if unknown.
+    other cases; None if unknown. With weights, ``weight`` is that of the case, and ``share`` its share of the program's
+    time with the best config of each case.
     """
 
     sizes: Mapping[str, int]
@@ -122,6 +123,40 @@ class Regret:
     regret: float | None
     estimated: float | None
     reason: str = ""
+    weight: float | None = None
+    share: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramSpeedup:
+    """The time of a program's launches before and after a tuning with weights, in milliseconds per launch mix.
+
+    The launch mix has as many launches of each case as its weight. ``low`` and ``high`` bound the true ratio with 95 %
+    confidence. ``baseline`` are the configs before: those that were named, or with ``is_best_single``, the one config
+    that takes the least time. Cases in ``left_out`` have no time before or after, since a config failed there.
+    """
+
+    before_ms: float
+    after_ms: float
+    low: float
+    high: float
+    baseline: tuple[Config, ...]
+    is_best_single: bool
+    left_out: tuple[Mapping[str, int], ...] = ()
+
+    @property
+    def ratio(self) -> float:
+        """The time before over the time after; 1 if no case could be compared."""
+        return self.before_ms / self.after_ms if self.after_ms else 1.0
+
+    def __str__(self) -> str:
+        """The speedup with its interval and its baseline."""
+        if not self.after_ms:
+            return "speedup of the program unknown: a config failed in every case"
+        single = self.baseline[0].text if len(self.baseline) == 1 else plural(len(self.baseline), "config")
+        baseline = f"the best single config ({single})" if self.is_best_single else f"the configs before ({single})"
+        times = f"{three_digits(self.before_ms)} to {three_digits(self.after_ms)} ms per launch mix"
+        return f"program {self.ratio:.3f}x faster ({self.low:.3f} to {self.high:.3f}), {times}, vs {baseline}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +181,7 @@ class Dispatch(Drawable):
     the losses with fewer configs. ``function`` and ``grid`` are the user's, None for a dispatch from a file;
     ``arguments`` returns the arguments of a launch by name for some sizes, ``check`` is the reference of their outputs,
     and ``exporter`` is `Lab.export` of the lab that tuned. Without a GPU, all times are predicted (`is_predicted`).
+    ``speedup`` is that of the whole program; None without weights.
     """
 
     kernel: str
@@ -158,6 +194,7 @@ class Dispatch(Drawable):
     notes: tuple[str, ...] = ()
     is_interrupted: bool = False
     cover: tuple[CoverStep, ...] = ()
+    speedup: ProgramSpeedup | None = None
     function: Any = field(default=None, compare=False)
     grid: Any = field(default=None, compare=False)
     arguments: Callable[[Mapping[str, int]], Mapping[str, Any]] | None = field(default=None, compare=False)
@@ -177,6 +214,12 @@ class Dispatch(Drawable):
     def is_predicted(self) -> bool:
         """Whether the rule follows from predicted times, since there was no GPU."""
         return bool(self.provenance.get("predicted_for"))
+
+    @property
+    def unmeasured(self) -> tuple[Regret, ...]:
+        """The cases on which no measurement was spent; their ``reason`` says why."""
+        pairs = zip(self.cases, self.regrets, strict=True)
+        return tuple(regret for case, regret in pairs if not case.rows and not case.failure)
 
     @property
     def device(self) -> str:
@@ -242,8 +285,9 @@ class Dispatch(Drawable):
     def frame(self) -> pandas.DataFrame:
         """A row per case and config: sizes, parameters and options, the columns of `Tuning.frame`; ``chosen``.
 
-        A case that failed as a whole has one row, with its reason and no config. Device, driver, versions and notes
-        stand in ``attrs``, and the names of the sizes in ``attrs["sizes"]``.
+        A case that failed as a whole, or was not measured, has one row, with its reason and no config. Device, driver,
+        versions and notes stand in ``attrs``, and the names of the sizes in ``attrs["sizes"]``. A tuning with weights
+        has the columns ``weight`` and ``share``.
         """
         names = self.rule.names
         rows = [(place, case, row) for place, case in enumerate(self.cases) for row in case.rows]
@@ -257,16 +301,23 @@ class Dispatch(Drawable):
                 **record_of(row, row.config, own),
                 **{name: getattr(row, name) for name in PREDICTED},
                 "chosen": row.config == chosen[place],
+                **self._weight_of(place),
             }
             for place, case, row in rows
         ]
         records += [
-            {**case.sizes, "status": "fault", "reason": case.failure, "chosen": False}
-            for case in self.cases
-            if case.failure and not case.rows
+            {
+                **case.sizes,
+                "status": "fault" if case.failure else str(Status.NOT_TIMED),
+                "reason": case.failure or self.regrets[place].reason,
+                "chosen": False,
+                **self._weight_of(place),
+            }
+            for place, case in enumerate(self.cases)
+            if not case.rows
         ]
-        columns = [*names, *own, *options, "status", *outcomes, *PREDICTED, "chosen"]
-        return with_types(self._table(records, columns), own, numbers=PREDICTED)
+        columns = [*names, *own, *options, "status", *outcomes, *PREDICTED, "chosen", *self._weight_columns]
+        return with_types(self._table(records, columns), own, numbers=(*PREDICTED, *self._weight_columns))
 
     @cached_property
     def regret(self) -> pandas.DataFrame:
@@ -274,10 +325,20 @@ class Dispatch(Drawable):
 
         ``regret`` is the time of what is picked over that of the fastest config that was measured there;
         ``estimated`` is that of a rule that knows nothing of the case. Where the times are predicted, the columns are
-        ``predicted_ms`` and ``predicted_best_ms``.
+        ``predicted_ms`` and ``predicted_best_ms``. A tuning with weights has the columns ``weight`` and ``share``.
         """
         time, best = ("predicted_ms", "predicted_best_ms") if self.is_predicted else ("time_ms", "best_ms")
-        columns = [*self.rule.names, "config", "best", time, best, "regret", "estimated", "reason"]
+        columns = [
+            *self.rule.names,
+            "config",
+            "best",
+            time,
+            best,
+            "regret",
+            "estimated",
+            *self._weight_columns,
+            "reason",
+        ]
         records = [
             {
                 **regret.sizes,
@@ -285,12 +346,19 @@ class Dispatch(Drawable):
                 "best": "" if regret.best is None else regret.best.text,
                 time: regret.time_ms,
                 best: regret.best_ms,
-                **{name: getattr(regret, name) for name in ("regret", "estimated", "reason")},
+                **{name: getattr(regret, name) for name in ("regret", "estimated", "reason", *self._weight_columns)},
             }
             for regret in self.regrets
         ]
-        numbers = dict.fromkeys((time, best, "regret", "estimated"), "float64")
+        numbers = dict.fromkeys((time, best, "regret", "estimated", *self._weight_columns), "float64")
         return self._table(records, columns).astype(numbers)
+
+    @property
+    def _weight_columns(self) -> tuple[str, ...]:
+        return ("weight", "share") if any(regret.weight is not None for regret in self.regrets) else ()
+
+    def _weight_of(self, place: int) -> dict[str, Any]:
+        return {name: getattr(self.regrets[place], name) for name in self._weight_columns}
 
     def _table(self, records: list[dict[str, Any]], columns: list[str]) -> pandas.DataFrame:
         """Return a frame with the provenance and notes of the dispatch in ``attrs``."""

@@ -46,6 +46,7 @@ _ROUNDS, _FURTHER_ROUNDS = 16, 4  # the latter from an earlier fit
 _CLOSE = 1e-2
 _MOST_STEP = 2.0
 _EXPECTED = 4.0  # measurements that a config's misfit is known by before there is one
+_IMPORTANCE = (0.25, 4.0)  # the precision of a measurement by its case's share of the time, limited
 _OUTLIERS = 4.0  # degrees of freedom of Student's t
 
 
@@ -70,13 +71,14 @@ class CaseTable:
     """Cases by configs: times, rows, and a model that is fitted again after new measurements.
 
     ``cases`` are sizes by name, ``multiprocessors`` those of the device; ``terms`` are those of the model, in the order
-    of its weights.
+    of its weights. ``counts`` are how often a program launches each case, None where all cases count alike.
     """
 
     cases: Sequence[Mapping[str, int]]
     configs: Sequence[Config]
     multiprocessors: int
     prior: Prior = field(default_factory=Prior)
+    counts: Sequence[float] | None = None
     rows: dict[tuple[int, int], Row] = field(default_factory=dict)
     formula: ProgramsFormula | None = None
     terms: tuple[Term, ...] = ()
@@ -140,6 +142,33 @@ class CaseTable:
         """Return the medians of a case by the places of configs."""
         return dict(self._times_ms.get(case, {}))
 
+    def shares(self, fit: Fit | None, doubt: float = 0.0) -> Array:
+        """Return the share of each case in the program's time with its best config; without counts, all are equal.
+
+        A case that was not timed counts with its forecast, ``doubt`` standard deviations longer; 0 without a model.
+        """
+        if self.counts is None:
+            return np.full(len(self.cases), 1.0 / len(self.cases))
+        times_ms = np.zeros(len(self.cases))
+        for case in range(len(self.cases)):
+            if measured := self._times_ms.get(case):
+                times_ms[case] = min(measured.values())
+            elif fit is not None:
+                logs, spreads = fit.log_times(case), fit.spreads(case, with_case=False)
+                best = int(logs.argmin())
+                times_ms[case] = np.exp(logs[best] + doubt * np.hypot(spreads[best], self.prior.case))
+        totals: Array = times_ms * np.array(self.counts)
+        shares: Array = totals / totals.sum()
+        return shares
+
+    def _importance(self) -> Array:
+        """Return how much the measurements of each case count in the fit, by its share of the program's time."""
+        if self.counts is None:
+            return np.ones(len(self.cases))
+        shares = self.shares(None)
+        importance: Array = np.clip(shares * (shares > 0).sum(), *_IMPORTANCE)
+        return importance
+
     def is_hopeless(self, case: int, config: int) -> bool:
         """Whether to skip a config on a case: it failed there, does not compile, or fails often."""
         row = self.rows.get((case, config))
@@ -165,7 +194,8 @@ class CaseTable:
         logs = np.full((len(self.cases), len(self.configs)), np.nan)
         for case, times in self._times_ms.items():
             logs[case, list(times)] = np.log(list(times.values()))
-        self._fit = fit_weights(self.features(self.cases), self._design, logs, self.prior, start)
+        features = self.features(self.cases)
+        self._fit = fit_weights(features, self._design, logs, self.prior, start, self._importance())
         self._new_times, self._is_changed = 0, False
         return self._fit
 
@@ -312,11 +342,14 @@ class _Solution:
     between: Array
 
 
-def fit_weights(features: Array, design: Array, log_times: Array, prior: Prior, start: Fit | None = None) -> Fit:
+def fit_weights(
+    features: Array, design: Array, log_times: Array, prior: Prior, start: Fit | None, importance: Array
+) -> Fit:
     """Fit the weights to the measured times.
 
     ``design`` are the parameters of the configs, ``log_times`` the logarithms of milliseconds, cases by configs, NaN
     where nothing was measured. ``start`` is an earlier fit of the same table, from which the way is shorter.
+    ``importance`` multiplies the precision of each case's measurements.
     """
     plane = np.concatenate([np.ones((len(design), 1)), design], axis=1)
     known = ~np.isnan(log_times)
@@ -328,6 +361,7 @@ def fit_weights(features: Array, design: Array, log_times: Array, prior: Prior, 
     rounds = _ROUNDS if start is None else _FURTHER_ROUNDS
     for _ in range(rounds):
         linear = _linearise(features, log_times, known, log_weights, offsets, base, prior)
+        linear = replace(linear, precisions=linear.precisions * importance[:, None])
         solved = _solve(linear, plane, prior)
         moves = base + solved.log_weights - log_weights
         change = float(np.abs(moves).max())

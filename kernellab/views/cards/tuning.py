@@ -259,10 +259,10 @@ _RULE = ("config", "cases", "programs at once")
 def dispatch_card(dispatch: Dispatch) -> Card:
     """Return summary, configs, pictures, and, folded, what is lost on each case, and the rule.
 
-    A terminal shows the cases on which the rule loses most.
+    A terminal shows the cases on which the rule loses most; with weights, those that take most of the program's time.
     """
     is_timed = any(regret.best is not None for regret in dispatch.regrets)
-    worst_first = sorted(dispatch.regrets, key=lambda regret: -(regret.regret or regret.estimated or 0.0))
+    worst_first = sorted(dispatch.regrets, key=lambda r: -(r.share or r.regret or r.estimated or 0.0))
     shown = _regrets(dispatch, worst_first[:_CASES])
     rest = len(worst_first) - _CASES
     more = [f"... and {plural(rest, 'more case')} in .regret"] if rest > 0 else []
@@ -270,6 +270,7 @@ def dispatch_card(dispatch: Dispatch) -> Card:
     rule = [Drawing(lambda: f"<pre>{escape(dispatch.rule.source())}</pre>")] if is_timed else []
     blocks: list[Block] = [
         Message(dispatch_summary(dispatch), "kl-note" if is_timed else WARNING),
+        *([] if dispatch.speedup is None else [Message(_speedup_words(dispatch))]),
         _configs(dispatch),
         figure_block(partial(plane_figure, dispatch), "configs over two sizes"),
         figure_block(partial(regret_figure, dispatch), "loss of the rule over the sizes"),
@@ -303,6 +304,12 @@ def dispatch_summary(dispatch: Dispatch) -> str:
     return f"{head}, {configs} {how}; a rule of {rule}, {loss}{guess}"
 
 
+def _speedup_words(dispatch: Dispatch) -> str:
+    speedup = str(dispatch.speedup)
+    predicted = ", by predicted times" if dispatch.is_predicted else ""
+    return f"{speedup[0].upper()}{speedup[1:]}{predicted}"
+
+
 def _configs(dispatch: Dispatch) -> Table:
     """Return a row per config of the rule: how many of the cases it is picked for, programs at a time."""
     counts = Counter(regret.config for regret in dispatch.regrets)
@@ -323,9 +330,16 @@ def _regrets(dispatch: Dispatch, regrets: Sequence[Regret]) -> Table:
         f"best {predicted}ms": lambda regret: time_words(regret.best_ms),
         "x best": lambda regret: number(regret.regret, ".3f"),
         "if unknown": lambda regret: number(regret.estimated, ".3f"),
+        **({} if dispatch.speedup is None else _WEIGHTS),
         "reason": lambda regret: regret.reason,
     }
     return table_of(columns, regrets, left=("config", "best", "reason"))
+
+
+_WEIGHTS: dict[str, Callable[[Regret], str]] = {
+    "launches": lambda regret: number(regret.weight, "g"),
+    "share": lambda regret: number(regret.share, ".1%"),
+}
 
 
 def _size_words(name: str, regret: Regret) -> str:

@@ -11,7 +11,7 @@ import pytest
 from kernellab.errors import UsageError
 from kernellab.store.columns import Status
 from kernellab.tune import Space
-from kernellab.tune.dispatch.over import cases_of
+from kernellab.tune.dispatch.over import distinct_cases, listed_cases
 from kernellab.tune.dispatch.plan import PlanPolicy, first_configs
 from kernellab.tune.dispatch.result import Dispatch, DispatchProgress
 from kernellab.tune.search import longest_first
@@ -169,7 +169,7 @@ def test_progress_tells_cases_configs_and_the_time_left() -> None:
     ],
 )
 def test_cases_are_combinations_or_listed(over: Any, cases: list[dict[str, int]]) -> None:
-    found = cases_of(over, ("M", "K"))
+    found = distinct_cases(listed_cases(over, ("M", "K")))
     assert found == cases
     assert {type(value) for case in found for value in case.values()} == {int}
 
@@ -189,12 +189,12 @@ def test_cases_are_combinations_or_listed(over: Any, cases: list[dict[str, int]]
 )
 def test_what_is_no_size_is_refused(over: Any, words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        cases_of(over, ("M", "K", "M"))
+        listed_cases(over, ("M", "K", "M"))
 
 
 @pytest.mark.slow
 def test_a_hundred_thousand_cases_are_listed_at_once() -> None:
-    assert len(cases_of({"M": range(1, 1001), "K": range(1, 101)}, ("M", "K"))) == 100_000
+    assert len(distinct_cases(listed_cases({"M": range(1, 1001), "K": range(1, 101)}, ("M", "K")))) == 100_000
 
 
 def test_max_configs_is_a_positive_integer() -> None:

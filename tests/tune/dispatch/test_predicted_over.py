@@ -14,11 +14,13 @@ import triton
 import triton.language as tl
 
 import kernellab
+from kernellab.errors import UsageError
 from kernellab.export.launcher import Chooser
 from kernellab.store.columns import PREDICTED_COLUMNS, Status
 from kernellab.tune.dispatch import Dispatch
 from kernellab.tune.dispatch.config_files import read_folder, read_table
 from kernellab.tune.dispatch.result import DispatchProgress
+from kernellab.views.cards.tuning import dispatch_card
 from kernellab.views.figures.live import dispatch_shown
 from tests.labs import shared_lab
 
@@ -131,3 +133,26 @@ def test_decisions_that_were_measured_and_predicted_are_told_apart() -> None:
         "Its config is chosen by n, as measured on NVIDIA H200 (3 cases); "
         "predicted, not measured, for H100 (predicted) (3 cases)."
     )
+
+
+def test_weights_and_a_baseline_give_a_predicted_speedup(lab: kernellab.Lab) -> None:
+    found = lab.tune_over(
+        scale,
+        grid,
+        over={"n": SIZES},
+        inputs=inputs,
+        configs=CONFIGS[1:],
+        weights=lambda n: 1000 if n == SIZES[0] else 10,
+        baseline=CONFIGS[0],
+    )
+    assert found.speedup is not None
+    assert found.speedup.ratio > 1.0
+    assert found.speedup.low < found.speedup.ratio < found.speedup.high
+    assert [config.values["BLOCK"] for config in found.speedup.baseline] == [64]  # not among the configs
+    assert found.regret["weight"].tolist() == [1000.0, 10.0]
+    assert "by predicted times" in dispatch_card(found).text()
+
+
+def test_a_baseline_without_weights_is_refused(lab: kernellab.Lab) -> None:
+    with pytest.raises(UsageError, match="baseline needs weights"):
+        lab.tune_over(scale, grid, over={"n": SIZES}, inputs=inputs, configs=CONFIGS, baseline=CONFIGS[0])

@@ -1,0 +1,130 @@
+"""The time of a program's launches before and after a tuning over sizes, with an interval of their ratio.
+
+Times that were measured err by their own interval and by what a repetition differs, independently. Forecasts and
+predicted times err by their spread, and for one config alike on all cases: so their errors do not cancel in the sum.
+A case whose config stays has the same time before and after, with the same error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import hypot, log
+
+import numpy as np
+
+from kernellab.store.columns import Status
+from kernellab.tune.dispatch.result import ProgramSpeedup, Regret
+from kernellab.tune.dispatch.rule import Rule
+from kernellab.tune.dispatch.table import Array, CaseTable, Fit
+from kernellab.tune.result import Row
+
+_DRAWS = 4000
+_QUANTILES = (0.025, 0.975)
+_REPEATED = 0.01  # standard deviation of a median's logarithm between a tuning and a program
+_MEASURED_WIDTH = 2 * 1.96  # standard deviations from low_ms to high_ms: 95 % of the medians lie between
+_PREDICTED_WIDTH = 2 * 1.28  # four of five lie between
+
+
+@dataclass(frozen=True, slots=True)
+class _TimeEstimate:
+    """Logarithm of the milliseconds of a cell, its standard deviation, and whether it was measured."""
+
+    log_ms: float
+    spread: float
+    is_measured: bool
+
+
+def program_speedup(table: CaseTable, fit: Fit, rule: Rule, baseline: Sequence[int] = ()) -> ProgramSpeedup:
+    """Compare the rule with the ``baseline`` configs, one per case by place; without any, with the best single one.
+
+    Cases where the baseline or the rule's config failed are left out.
+    """
+    counts = np.array(table.counts)
+    places = {config: place for place, config in enumerate(table.configs)}
+    after = [places[rule.configs[rule.place(**sizes)]] for sizes in table.cases]
+    before = list(baseline) or [best_single_config(table, fit)] * len(after)
+    numbers = [
+        case
+        for case, pair in enumerate(zip(before, after, strict=True))
+        if not any(table.is_hopeless(case, place) for place in pair)
+    ]
+    cells = [(case, place) for places_of in (before, after) for case, place in ((n, places_of[n]) for n in numbers)]
+    estimates = {cell: _estimate(table, fit, *cell) for cell in cells}
+    totals = [
+        sum(counts[case] * np.exp(estimates[case, places_of[case]].log_ms) for case in numbers)
+        for places_of in (before, after)
+    ]
+    drawn = _drawn_times(estimates)
+    sums = [sum(counts[case] * drawn[case, places_of[case]] for case in numbers) for places_of in (before, after)]
+    low, high = np.quantile(sums[0] / sums[1], _QUANTILES) if numbers else (1.0, 1.0)
+    configs = tuple(dict.fromkeys(table.configs[before[case]] for case in numbers))
+    return ProgramSpeedup(
+        before_ms=float(totals[0]),
+        after_ms=float(totals[1]),
+        low=float(low),
+        high=float(high),
+        baseline=configs,
+        is_best_single=not baseline,
+        left_out=tuple(table.cases[case] for case in range(len(after)) if case not in numbers),
+    )
+
+
+def best_single_config(table: CaseTable, fit: Fit) -> int:
+    """Return the place of the timed config with the least time of the program; failures count ten times the best."""
+    totals = np.zeros(len(table.configs))
+    for case, count in enumerate(table.counts or ()):
+        times_ms = np.exp(fit.log_times(case))
+        for place, time_ms in table.times_of(case).items():
+            times_ms[place] = time_ms
+        best_ms = times_ms.min()
+        for place in range(len(times_ms)):
+            if table.is_hopeless(case, place):
+                times_ms[place] = 10.0 * best_ms
+        totals += count * times_ms
+    return min(table.timed_configs, key=lambda place: float(totals[place]))
+
+
+def with_shares(
+    regrets: Sequence[Regret], table: CaseTable, fit: Fit | None, unmeasured: Mapping[int, float]
+) -> tuple[Regret, ...]:
+    """Add counts and shares of the program's time to the regrets, which are in the order of the cases."""
+    if table.counts is None or fit is None:
+        return tuple(regrets)
+    shares, weighted = table.shares(fit), []
+    numbers = {tuple(sizes.values()): case for case, sizes in enumerate(table.cases)}
+    for regret in regrets:
+        case = numbers[tuple(regret.sizes.values())]
+        share = float(shares[case])
+        skipped = f"not measured: about {share:.2%} of the program's time"
+        reason = skipped if case in unmeasured else regret.reason
+        weighted.append(replace(regret, reason=reason, weight=table.counts[case], share=share))
+    return tuple(weighted)
+
+
+def _estimate(table: CaseTable, fit: Fit, case: int, place: int) -> _TimeEstimate:
+    row = table.rows.get((case, place))
+    if row is None or row.ranking_ms is None:
+        spread = float(fit.spreads(case, with_case=False)[place])
+        return _TimeEstimate(float(fit.log_times(case)[place]), spread, is_measured=False)
+    is_measured = row.status is Status.OK
+    return _TimeEstimate(log(row.ranking_ms), hypot(_row_spread(row, is_measured), _REPEATED), is_measured)
+
+
+def _row_spread(row: Row, is_measured: bool) -> float:
+    low, high = (row.low_ms, row.high_ms) if is_measured else (row.predicted_low_ms, row.predicted_high_ms)
+    if not low or not high:
+        return 0.0
+    return log(high / low) / (_MEASURED_WIDTH if is_measured else _PREDICTED_WIDTH)
+
+
+def _drawn_times(estimates: Mapping[tuple[int, int], _TimeEstimate]) -> dict[tuple[int, int], Array]:
+    """Draw the times of each cell: measured ones independently, others with one error for each config."""
+    rng = np.random.default_rng(0)
+    common = {place: rng.standard_normal(_DRAWS) for _, place in estimates}
+    return {
+        (case, place): np.exp(
+            cell.log_ms + cell.spread * (rng.standard_normal(_DRAWS) if cell.is_measured else common[place])
+        )
+        for (case, place), cell in estimates.items()
+    }
