@@ -6,7 +6,7 @@ rounded up to powers of two, which Inductor calls size hints. Matmul and attenti
 """
 
 from kernellab.tune.workloads.blocks import MAX_BLOCK, MAX_GRID, Numel
-from kernellab.tune.workloads.elementwise import Tile, pointwise
+from kernellab.tune.workloads.elementwise import pointwise
 from kernellab.tune.workloads.products import attention, matmul
 from kernellab.tune.workloads.reductions import Hint, persistent_reduction, reduction
 
@@ -15,7 +15,6 @@ __all__ = [
     "MAX_GRID",
     "Hint",
     "Numel",
-    "Tile",
     "attention",
     "matmul",
     "persistent_reduction",

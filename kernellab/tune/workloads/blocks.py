@@ -18,7 +18,7 @@ from kernellab.timing.config import Config
 
 Numel = int | range
 
-MAX_BLOCK = {"X": 4096, "Y": 1024, "Z": 1024, "R0_": 65536, "R1_": 32768}
+MAX_BLOCK = {"X": 4096, "Y": 1024, "Z": 1024, "R0_": 65536}
 MAX_GRID = dict(zip("XYZ", calls.MAX_GRID, strict=True))
 _MAX_BLOCK_X_OF_AMD = 8192
 _MAX_EXTENT = 2**63
@@ -26,12 +26,8 @@ _MAX_EXTENT = 2**63
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def _is_count(value: object) -> bool:
-    return type(value) is int and 0 <= value < _MAX_EXTENT
-
-
 def _is_positive(value: object) -> bool:
-    return _is_count(value) and value != 0
+    return type(value) is int and 0 < value < _MAX_EXTENT
 
 
 def _is_extent(value: object) -> bool:
@@ -40,18 +36,11 @@ def _is_extent(value: object) -> bool:
     return isinstance(value, Integral) and is_number(value) and 0 <= int(value) < _MAX_EXTENT
 
 
-def _is_reduced(value: object) -> bool:
-    return _is_extent(value) or (isinstance(value, tuple) and len(value) == 2 and all(map(_is_extent, value)))
-
-
-_COUNT = CallRule("an integer from 0 on", _is_count)
 _EXTENT = CallRule("a number of elements from 0 on, or a range with members from 0 on", _is_extent)
 _POSITIVE = CallRule("a positive integer", _is_positive)
 _RULES = {
-    **dict.fromkeys(("xnumel", "ynumel", "m", "n", "k", "queries", "keys"), _EXTENT),
+    **dict.fromkeys(("xnumel", "rnumel", "m", "n", "k", "queries", "keys"), _EXTENT),
     **dict.fromkeys(("element_bytes", "width"), _POSITIVE),
-    **dict.fromkeys(("loads", "reductions", "size_arguments", "min_per_thread"), _COUNT),
-    "rnumel": CallRule(f"{_EXTENT.expected}, or a tuple of two such", _is_reduced),
 }
 
 
