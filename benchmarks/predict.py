@@ -39,6 +39,7 @@ from kernellab.launch.calls import UserCall
 
 RESULTS = Path(__file__).parent / "results"
 _FIRST = (1, 3, 8)
+_OTHER = {"h100": "h200", "h200": "h100"}
 _APART = 1.05  # times the best; where all configs are nearer, noise decides between them
 
 
@@ -57,6 +58,25 @@ class CountedCase:
 
 
 @dataclass(frozen=True, slots=True)
+class RankedCase:
+    """Recorded milliseconds of configs, and what they are ranked by: predicted times, or those of another device."""
+
+    true_ms: Sequence[float]
+    ranking_ms: Sequence[float]
+
+    def loss(self, first: int) -> float:
+        """Return the best of the first configs by rank over the best of all."""
+        order = sorted(range(len(self.true_ms)), key=lambda i: self.ranking_ms[i])
+        return min(self.true_ms[i] for i in order[:first]) / min(self.true_ms)
+
+    def beats_random(self) -> bool:
+        """Whether the first choice is at least as fast as the best of three random configs is in the mean."""
+        times = sorted(self.true_ms)
+        draws = [(times[i], comb(len(times) - 1 - i, 2)) for i in range(len(times) - 2)]
+        return self.loss(1) * times[0] <= sum(ms * ways for ms, ways in draws) / sum(ways for _, ways in draws)
+
+
+@dataclass(frozen=True, slots=True)
 class PredictedCase:
     """A case with recorded milliseconds and predictions, config by config; None where nothing could be predicted."""
 
@@ -72,15 +92,14 @@ class PredictedCase:
         return [None if each is None else each.time_ms for each in self.predictions]
 
     @property
+    def ranked(self) -> RankedCase:
+        """The configs ranked by their predicted times."""
+        return RankedCase(self.true_ms, [ms or float("inf") for ms in self.predicted_ms])
+
+    @property
     def is_for_fitting(self) -> bool:
         """Whether the case belongs to the half that constants may be fitted on."""
-        key = json.dumps([self.kernel, *sorted(self.sizes.items())])
-        return hashlib.sha256(key.encode()).digest()[0] % 2 == 0
-
-    def loss(self, first: int) -> float:
-        """Return the best of the first configs by prediction over the best of all."""
-        order = sorted(range(len(self.true_ms)), key=lambda i: self.predicted_ms[i] or float("inf"))
-        return min(self.true_ms[i] for i in order[:first]) / min(self.true_ms)
+        return is_for_fitting(self.kernel, self.sizes)
 
     def rank_correlation(self) -> float:
         """Return Spearman's correlation of predicted and recorded times."""
@@ -90,6 +109,12 @@ class PredictedCase:
     def ratios(self) -> list[float]:
         """Return predicted over recorded times."""
         return [p / t for p, t in zip(self.predicted_ms, self.true_ms, strict=True) if p is not None]
+
+
+def is_for_fitting(kernel: str, sizes: Mapping[str, int]) -> bool:
+    """Whether a case belongs to the half that constants may be fitted on."""
+    key = json.dumps([kernel, *sorted(sizes.items())])
+    return hashlib.sha256(key.encode()).digest()[0] % 2 == 0
 
 
 def counted_case(case: Mapping[str, Any]) -> CountedCase:
@@ -142,10 +167,7 @@ def _share(values: Iterable[bool]) -> str:
 
 def summary(cases: Sequence[PredictedCase]) -> Iterator[str]:
     """Yield the figures of some cases: choice, order, absolute time."""
-    for first in _FIRST:
-        losses = [case.loss(first) for case in cases]
-        within = ", ".join(f"within {most} in {_share(loss <= most for loss in losses)}" for most in (1.01, 1.02))
-        yield f"first {first}: median {median(losses):.3f}, worst {max(losses):.2f}, {within}"
+    yield from choices([case.ranked for case in cases])
     yield f"rank correlation: median {median(case.rank_correlation() for case in cases):.2f}"
     off = [max(ratio, 1 / ratio) for case in cases for ratio in case.ratios()]
     missing = sum(time_ms is None for case in cases for time_ms in case.predicted_ms)
@@ -156,20 +178,29 @@ def summary(cases: Sequence[PredictedCase]) -> Iterator[str]:
     known = [(t, p) for case in cases for t, p in zip(case.true_ms, case.predictions, strict=True) if p is not None]
     width = median(p.high_ms / p.low_ms for _, p in known)
     yield f"interval: holds {_share(p.low_ms <= t <= p.high_ms for t, p in known)}, width {width:.2f} in the median"
-    yield f"better than the best of three random configs, on average: in {_share(map(_beats_random, cases))}"
     apart = [case for case in cases if max(case.true_ms) > _APART * min(case.true_ms)]
     yield (
         f"of {len(apart)} cases whose configs differ by more than {_APART - 1:.0%}: first within 1.02 in "
-        f"{_share(case.loss(1) <= 1.02 for case in apart)}, better than three random ones in "
-        f"{_share(map(_beats_random, apart))}"
+        f"{_share(case.ranked.loss(1) <= 1.02 for case in apart)}, better than three random ones in "
+        f"{_share(case.ranked.beats_random() for case in apart)}"
     )
 
 
-def _beats_random(case: PredictedCase) -> bool:
-    """Whether the first choice is at least as fast as the best of three random configs is in the mean."""
-    times = sorted(case.true_ms)
-    draws = [(times[i], comb(len(times) - 1 - i, 2)) for i in range(len(times) - 2)]
-    return case.loss(1) * times[0] <= sum(ms * ways for ms, ways in draws) / sum(ways for _, ways in draws)
+def choices(cases: Sequence[RankedCase]) -> Iterator[str]:
+    """Yield how good the first choices are, and whether they beat chance."""
+    for first in _FIRST:
+        losses = [case.loss(first) for case in cases]
+        within = ", ".join(f"within {most} in {_share(loss <= most for loss in losses)}" for most in (1.01, 1.02))
+        yield f"first {first}: median {median(losses):.3f}, worst {max(losses):.2f}, {within}"
+    beats = _share(case.beats_random() for case in cases)
+    yield f"better than the best of three random configs, on average: in {beats}"
+
+
+def ranked_by_times(case: Mapping[str, Any], other: Mapping[str, Any]) -> RankedCase:
+    """Rank the configs of a recorded case by their times on another device."""
+    times = [{json.dumps(row["config"], sort_keys=True): row["time_ms"] for row in c["rows"]} for c in (case, other)]
+    both = [config for config, ms in times[0].items() if ms and times[1].get(config)]
+    return RankedCase([times[0][config] for config in both], [times[1][config] for config in both])
 
 
 def _row_text(case: PredictedCase) -> str:
@@ -178,7 +209,7 @@ def _row_text(case: PredictedCase) -> str:
     ratios = case.ratios()
     if not ratios:
         return f"{half} {case.kernel:<20}{sizes:<42}not predicted"
-    losses = " ".join(f"{case.loss(first):5.2f}" for first in _FIRST)
+    losses = " ".join(f"{case.ranked.loss(first):5.2f}" for first in _FIRST)
     spread = f"{min(ratios):.2f} {median(ratios):.2f} {max(ratios):.2f}"
     bounds = [each.bound for each in case.predictions if each is not None]
     bound = max(set(bounds), key=bounds.count)
@@ -200,6 +231,24 @@ def counted_cases(cases: Sequence[Mapping[str, Any]], processes: int, path: Path
         path.write_bytes(lzma.compress(pickle.dumps(counted)))
 
 
+_Key = tuple[str, str]
+
+
+def _key(case: Mapping[str, Any]) -> _Key:
+    return case["kernel"], json.dumps(case["sizes"], sort_keys=True)
+
+
+def _by_other_device(device: str, recorded: Mapping[_Key, Mapping[str, Any]]) -> list[RankedCase]:
+    """Rank the judged cases as a model would that knew the times of the other device: no order repeats better."""
+    other = json.loads((RESULTS / f"truth_{_OTHER[device]}.json").read_text(encoding="utf-8"))
+    known = {_key(case): case for case in other["cases"]}
+    return [
+        ranked_by_times(case, known[key])
+        for key, case in recorded.items()
+        if key in known and not is_for_fitting(case["kernel"], case["sizes"])
+    ]
+
+
 def main() -> None:
     """Predict the recorded cases and print the figures of both halves."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -210,7 +259,7 @@ def main() -> None:
     options = parser.parse_args()
     truth = json.loads((RESULTS / f"truth_{options.device}.json").read_text(encoding="utf-8"))
     wanted = [case for case in truth["cases"] if not options.kernels or case["kernel"] in options.kernels]
-    recorded = {(case["kernel"], json.dumps(case["sizes"], sort_keys=True)): case for case in wanted}
+    recorded = {_key(case): case for case in wanted}
     device, begin_s = named_device(options.device).rates, time.perf_counter()
     print(f"{truth['device']}, recorded under Triton {truth['triton']}; predicted from {device.name}'s data sheet")
     print("half  kernel, sizes; best of the first 1, 3, 8 over the best; rank correlation; predicted over true: low,")
@@ -225,6 +274,8 @@ def main() -> None:
         own = [case for case in cases if case.is_for_fitting is half and case.ratios()]
         if own:
             print(f"\n{name}: {len(own)} cases", *summary(own), sep="\n")
+    if others := _by_other_device(options.device, recorded):
+        print("\njudge, ranked by the times that the other device recorded:", *choices(others), sep="\n")
     print(f"\nin {time.perf_counter() - begin_s:.0f} s, {options.processes} processes")
 
 
