@@ -7,13 +7,13 @@ its chain of exit hooks after it. Inductor's own launcher in C does neither, so 
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib.abc import MetaPathFinder
 from importlib.util import find_spec
+from threading import get_ident
 from typing import Any, Protocol
 
 from triton import knobs
@@ -23,7 +23,8 @@ from triton.runtime.autotuner import Autotuner
 from kernellab._triton.kernel import autotune_settings
 
 _INDUCTOR = "torch._inductor.runtime.triton_heuristics"
-_THREAD = threading.local()
+_IN_TRIALS: set[int] = set()  # threads in which an autotuner times its configs
+_IN_INDUCTOR: set[int] = set()  # threads in a launch of Inductor
 _MOST_FRAMES = 24  # between a launch and the autotuner that makes it
 
 
@@ -45,8 +46,8 @@ class LaunchObserver(Protocol):
     def before_launch(self, kernel: Any, grid: Any, args: tuple[Any, ...], is_trial: bool, /) -> None:
         """Count a launch."""
 
-    def after_launch(self) -> None:
-        """Return after the launch was submitted; not called for one that failed."""
+    def after_launch(self, metadata: Any = None, /) -> None:
+        """Note that the launch was submitted; not called for one that failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,23 +79,22 @@ def observe_launches(observer: LaunchObserver, *, inductor: bool = False) -> Ite
     Of torch.compile, kernels of the user are passed, and with ``inductor`` also those that Inductor writes.
     """
 
+    before_launch = observer.before_launch
+
     def launch_metadata(compiled: Any, grid: Any, stream: int, *args: Any) -> Any:
-        if not getattr(_THREAD, "is_inside_inductor", False):
-            observer.before_launch(compiled, grid, args, getattr(_THREAD, "is_timing_configs", False))
+        if not _IN_INDUCTOR or get_ident() not in _IN_INDUCTOR:
+            before_launch(compiled, grid, args, bool(_IN_TRIALS) and get_ident() in _IN_TRIALS)
         return metadata_of(compiled, grid, stream, *args)
 
-    def exit_hook(metadata: Any) -> None:
-        observer.after_launch()
-
     def bench(tuner: Any, *args: Any, **meta: Any) -> Any:
-        with _flag("is_timing_configs"):
+        with _entered(_IN_TRIALS):
             return bench_config(tuner, *args, **meta)
 
     metadata_of, bench_config = CompiledKernel.launch_metadata, Autotuner._bench
     with ExitStack() as patches:
         patches.enter_context(_patch(CompiledKernel, "launch_metadata", launch_metadata))
         patches.enter_context(_patch(Autotuner, "_bench", bench))
-        patches.enter_context(_exit_hook(exit_hook))
+        patches.enter_context(_exit_hook(observer.after_launch))
         patches.enter_context(_when_imported(_INDUCTOR, lambda: _observe_inductor(observer, inductor)))
         yield
 
@@ -123,13 +123,16 @@ def _exit_hook(hook: Callable[[Any], None]) -> Iterator[None]:
 
 
 @contextmanager
-def _flag(name: str) -> Iterator[None]:
-    before = getattr(_THREAD, name, False)
-    setattr(_THREAD, name, True)
+def _entered(threads: set[int]) -> Iterator[None]:
+    """Add this thread to a set inside a with statement."""
+    thread = get_ident()
+    is_outer = thread not in threads
+    threads.add(thread)
     try:
         yield
     finally:
-        setattr(_THREAD, name, before)
+        if is_outer:
+            threads.discard(thread)
 
 
 @contextmanager
@@ -183,7 +186,7 @@ def _observe_inductor(observer: LaunchObserver, inductor: bool) -> Any:
         is_settled = len(tuner.launchers) == 1
         if is_observed and is_settled:
             observer.before_launch(tuner, None, args, False)
-        with _flag("is_inside_inductor"):
+        with _entered(_IN_INDUCTOR):
             result = run_original(tuner, *args, stream=stream, benchmark_run=benchmark_run, **meta)
         if is_observed:
             if not is_settled:  # the first launch, which has chosen a config

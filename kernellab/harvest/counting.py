@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -19,7 +21,9 @@ MOST_KERNELS = 1024
 
 
 class Captures(Protocol):
-    """The CUDA graphs that are being captured."""
+    """The CUDA graphs that are being captured: ``running`` is empty while there is none."""
+
+    running: dict[Any, Any]
 
     def capturing(self) -> Counter[CaseCount] | None:
         """The launches of the graph that the current stream captures, or None."""
@@ -45,6 +49,7 @@ class CaseCount:
 @dataclass(slots=True)
 class _KernelCounts:
     kernel: LaunchedKernel
+    key_of: Callable[..., Any]
     cases: dict[Any, CaseCount] = field(default_factory=dict)
 
 
@@ -52,8 +57,8 @@ class _KernelCounts:
 class LaunchCounter:
     """Counts the launches of a process by case; a `LaunchObserver`.
 
-    Launches that differ in floats alone are one case. Beyond ``most_cases`` cases, or ``most_kernels`` compiled kernels,
-    launches are counted by the name of their kernel in ``rest``, under "" beyond ``most_kernels`` names.
+    Launches that differ in floats alone are one case. Beyond ``most_cases`` cases or ``most_kernels`` compiled kernels,
+    they are counted by the name of their kernel in ``rest``, under "" beyond ``most_kernels`` names.
     """
 
     captures: Captures
@@ -72,15 +77,16 @@ class LaunchCounter:
             counts = self._add_kernel(kernel)
             if counts is None:
                 return
-        key = (tuple(grid) if grid is not None else None, *argument_key(args, counts.kernel.positions))
+        try:
+            case = counts.cases.get(key := counts.key_of(grid, *args))
+        except (AttributeError, TypeError):  # an object with an address and no shape, or a grid that is a list
+            case = counts.cases.get(key := general_key(grid, args, counts.kernel.positions))
         with self._lock:
-            case = counts.cases.get(key)
             if case is None:
                 case = self._add_case(counts, key, grid, args)
                 if case is None:
                     return
-            graph = self.captures.capturing()
-            if graph is not None:
+            if self.captures.running and (graph := self.captures.capturing()) is not None:
                 case.captured += 1
                 graph[case] += 1
                 return
@@ -90,7 +96,7 @@ class LaunchCounter:
         if is_due:
             self.sampler.begin(case.times, case.launches)
 
-    def after_launch(self) -> None:
+    def after_launch(self, metadata: Any = None, /) -> None:
         """End the sample that this thread has begun."""
         if self.sampler.is_open:
             self.sampler.end()
@@ -100,9 +106,12 @@ class LaunchCounter:
             if len(self._kernels) >= self.most_kernels:
                 self._count_rest(getattr(kernel, "name", ""))
                 return None
-            return self._kernels.setdefault(kernel, _KernelCounts(launched_kernel(kernel)))
+            described = launched_kernel(kernel)
+            return self._kernels.setdefault(kernel, _KernelCounts(described, key_function(described)))
 
     def _add_case(self, counts: _KernelCounts, key: Any, grid: Any, args: tuple[Any, ...]) -> CaseCount | None:
+        if key in counts.cases:  # another thread was faster
+            return counts.cases[key]
         if len(self.cases) >= self.most_cases:
             self._count_rest(counts.kernel.name)
             return None
@@ -115,25 +124,43 @@ class LaunchCounter:
         self.rest[name if name in self.rest or len(self.rest) < self.most_kernels else ""] += 1
 
 
-def argument_key(args: tuple[Any, ...], positions: tuple[int, ...]) -> list[Any]:
-    """The key of a case: shapes, strides and integers among the arguments of a launch; not floats and addresses."""
-    key: list[Any] = []
+def key_function(kernel: LaunchedKernel) -> Callable[..., Any]:
+    """A function of a grid and arguments that returns the key of their case, written for the types of a kernel.
+
+    The key has shapes, strides and integers; not floats, addresses, and what the kernel was compiled for.
+    """
+    types = dict(kernel.signature)
+    parts = ["grid"]
+    for position in kernel.positions:
+        value, kind = f"a{position}", types.get(kernel.names[position], "")
+        if kind.startswith("*"):
+            parts += [f"{value}.shape", f"{value}.stride()"]
+        elif kind.startswith("tensordesc"):
+            parts += [f"tuple({value}.shape)", f"tuple({value}.strides)"]
+        elif re.fullmatch(r"[iu]\d+", kind):
+            parts.append(value)
+        elif not re.fullmatch(r"constexpr|b?fp?\d+", kind):
+            return lambda grid, *args: general_key(grid, args, kernel.positions)
+    names = ", ".join(f"a{position}" for position in range(len(kernel.names)))
+    function: Callable[..., Any] = eval(f"lambda grid, {names}, *_: ({', '.join(parts)},)")
+    return function
+
+
+def general_key(grid: Any, args: tuple[Any, ...], positions: Sequence[int]) -> tuple[Any, ...]:
+    """The key of a case with arguments of any types, such as tuples."""
+    key: list[Any] = [None if grid is None else tuple(grid)]
     for position in positions:
         value = args[position]
-        kind = type(value)
-        if kind is int or kind is bool or value is None:
-            key.append(value)
-        elif kind is float:
+        if type(value) is float:
             continue
-        elif (shape := getattr(value, "shape", None)) is not None:
-            key.append(tuple(shape))
+        if (shape := getattr(value, "shape", None)) is not None:
             strides = getattr(value, "stride", None)
-            key.append(strides() if strides is not None else tuple(value.strides))
+            key += [tuple(shape), strides() if strides is not None else tuple(value.strides)]
         elif isinstance(value, tuple):
-            key.append(tuple(argument_key(value, tuple(range(len(value))))))
+            key.append(general_key((), value, range(len(value))))
         else:
-            key.append(str(value))
-    return key
+            key.append(value if isinstance(value, int | None) else str(type(value)))
+    return tuple(key)
 
 
 def recorded_launch(kernel: LaunchedKernel, grid: Any, args: tuple[Any, ...]) -> RecordedLaunch:

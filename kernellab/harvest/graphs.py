@@ -38,14 +38,14 @@ class GraphCounter:
     graphs: list[GraphCount] = field(default_factory=list)
     unknown_replays: int = 0
     _of_graph: weakref.WeakKeyDictionary[Any, GraphCount] = field(default_factory=weakref.WeakKeyDictionary)
-    _captures: dict[Any, tuple[int, GraphCount]] = field(default_factory=dict)
+    running: dict[Any, tuple[int, GraphCount]] = field(default_factory=dict)
     _lock: Any = field(default_factory=threading.RLock)
 
     def capturing(self) -> Counter[CaseCount] | None:
         """The launches of the graph that the current stream captures, or None."""
-        if not self._captures or not self.is_capturing():
+        if not self.running or not self.is_capturing():
             return None
-        captures = [*self._captures.values()]
+        captures = [*self.running.values()]
         own = [count for thread, count in captures if thread == threading.get_ident()]
         return (own[-1] if own else captures[-1][1]).cases  # a backward pass launches from a thread of torch
 
@@ -59,11 +59,11 @@ class GraphCounter:
         def capture_begin(graph: Any, *args: Any, **named: Any) -> None:
             before["capture_begin"](graph, *args, **named)
             with self._lock:
-                self._captures[id(graph)] = threading.get_ident(), GraphCount()
+                self.running[id(graph)] = threading.get_ident(), GraphCount()
 
         def capture_end(graph: Any) -> None:
             with self._lock:
-                _, count = self._captures.pop(id(graph), (0, None))
+                _, count = self.running.pop(id(graph), (0, None))
             before["capture_end"](graph)
             if count is not None:
                 self._add(graph, count)

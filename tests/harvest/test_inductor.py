@@ -22,6 +22,8 @@ pytestmark = pytest.mark.slow
 class NoGraphs:
     """No graph is captured."""
 
+    running: dict[Any, Any] = {}
+
     def capturing(self) -> Counter[Any] | None:
         return None
 
