@@ -76,8 +76,7 @@ def prediction_of_record(session: Session, record: LaunchRecord) -> Prediction |
     memory = memory_of(record.arguments)
     if any(not memory[name].is_floating_point() for name in updated_by(record) & memory.keys()):
         return None
-    options = {name: record.compiled.options[name] for name in ("num_warps", "num_stages", "num_ctas")}
-    call = UserCall(session.bind(record.kernel), record.grid, (), {**options, **record.arguments})
+    call = UserCall(session.bind(record.kernel), record.grid, (), record.keywords)
     return quick_prediction(compile_call(session, call, takes_best=False), device_of(session))
 
 

@@ -189,6 +189,4 @@ def _program_of_atomic(session: Session, record: LaunchRecord, kind: NonFinite, 
 
 
 def _launch_of(session: Session, record: LaunchRecord) -> Any:
-    options = {name: record.compiled.options[name] for name in ("num_warps", "num_stages", "num_ctas")}
-    meta = {**options, **record.arguments}
-    return Launches(session.bind(record.kernel), record.grid, (), meta, session.target).of(NO_CONFIG)
+    return Launches(session.bind(record.kernel), record.grid, (), record.keywords, session.target).of(NO_CONFIG)

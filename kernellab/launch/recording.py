@@ -201,6 +201,12 @@ class LaunchRecord:
     last: int = 0
     before: Mapping[str, ValueSample] = field(default_factory=dict)
 
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """The options and the arguments of the last launch by name, with which it can be made again."""
+        options = {name: self.compiled.options[name] for name in ("num_warps", "num_stages", "num_ctas")}
+        return {**options, **self.arguments}
+
 
 def record_of(launch: BoundLaunch, where: str = "nowhere") -> LaunchRecord:
     """The record of a launch that this thread is making; its count is 0, its grid not set."""

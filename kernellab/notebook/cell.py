@@ -435,6 +435,5 @@ def _compiled_for_target(lab: Lab, record: LaunchRecord, version: Version | None
     """Return the kernel for the card's target, which may differ from that of the launch on the GPU."""
     if record.compiled.target == lab.target:
         return record.compiled
-    options = {name: record.compiled.options[name] for name in ("num_warps", "num_stages", "num_ctas")}
     kernel = record.kernel if version is None else jit_function(lab.kernels[version.id])
-    return lab.compile(kernel, target=str(lab.target), **{**options, **record.arguments})
+    return lab.compile(kernel, target=str(lab.target), **record.keywords)

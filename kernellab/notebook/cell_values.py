@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from kernellab.checking.check_launch import require_kept, updated_by
 from kernellab.checking.comparison import Check
@@ -30,7 +29,7 @@ def with_explanation(lab: Lab, recorder: Recorder, report: KernelReport, record:
     integers = [name for name in updated_by(record) & memory.keys() if not memory[name].is_floating_point()]
     require_kept(record, recorder, record.last, integers, "--why")
     with recorder.undo.before(record.last):
-        explanation = lab.explain(record.kernel, record.grid, **keywords_of(record))
+        explanation = lab.explain(record.kernel, record.grid, **record.keywords)
     return replace(report, explanation=explanation)
 
 
@@ -44,7 +43,7 @@ def values_of_record(lab: Lab, recorder: Recorder, record: LaunchRecord) -> Valu
         raise UsageError(f"--values: the cell did not launch {record.compiled.kernel}, or on an empty grid.")
     require_kept(record, recorder, record.last, updated_by(record), "--values")
     with recorder.undo.before(record.last):
-        return lab.values(record.kernel, record.grid, **keywords_of(record))
+        return lab.values(record.kernel, record.grid, **record.keywords)
 
 
 def birth_in_record(lab: Lab, recorder: Recorder, record: LaunchRecord) -> str | None:
@@ -53,12 +52,6 @@ def birth_in_record(lab: Lab, recorder: Recorder, record: LaunchRecord) -> str |
         return None
     with lab.launches.recording():  # the second look is no launch of the cell's
         return explain_births(lab.session(), record, recorder.undo)
-
-
-def keywords_of(record: LaunchRecord) -> dict[str, Any]:
-    """The arguments and options of a record's last launch, by name."""
-    options = {name: record.compiled.options[name] for name in ("num_warps", "num_stages", "num_ctas")}
-    return {**options, **record.arguments}
 
 
 def offer_of_difference(lab: Lab, version: Version | None, checks: tuple[Check, ...]) -> Iterator[str]:

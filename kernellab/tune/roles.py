@@ -7,7 +7,7 @@ of the loop, cover the same elements with both values.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import prod
@@ -109,7 +109,8 @@ class _Comparison(Differences):
                 return self._chunk(rows)
             return self._order() if self.changed else fixed_role(self.name, self.value, "this launch does not use it")
         kinds = [self._kind_of(block) for block in self.blocks]
-        (kind, *others), loops = {kind for kind, _ in kinds}, _distinct(loop for _, own in kinds for loop in own)
+        kind, *others = {kind for kind, _ in kinds}
+        loops = list(dict.fromkeys(loop for _, own in kinds for loop in own))
         if others:
             raise _Stays("it is the size of blocks of programs and of blocks of a loop")
         if kind is RoleKind.PROGRAMS and not self.grid_follows and not self._goes_over_tiles():
@@ -415,10 +416,6 @@ class _Comparison(Differences):
                 return None
         rows = np.stack(columns, axis=1) if columns else np.zeros((1, 0), dtype=np.int64)
         return rows[np.lexsort(rows.T)] if columns else rows
-
-
-def _distinct(loops: Iterable[Operation]) -> list[Operation]:
-    return list(dict.fromkeys(loops))
 
 
 def _covered_count(starts: Integers, block: int) -> int:
