@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import exp, inf, log2
+from math import exp, inf, log, log2
 from statistics import fmean, geometric_mean, median
 
 from benchmarks.tune_over_table import MULTIPROCESSORS, MeasuredTable, Shape, TableCases, table
@@ -17,6 +17,8 @@ from kernellab.tune.dispatch.table import CaseTable
 
 SPLITS, NOISE = 40, 0.01
 _MUCH = 1.12
+_STEADY = 0.1  # what pairs of configs that do the same work may differ by, as a logarithm
+_MIXES, _MOST_LAUNCHES = 40, 1e4
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,7 @@ def report(measured: MeasuredTable | None = None) -> list[str]:
     ):
         found = replayed(measured, seen, others)
         lines.append(f"  {name:<31} {in_words(found.unseen)}  cells {found.cells:.1%}")
-    return [*lines, *_random(measured)]
+    return [*lines, *_random(measured), *_programs(measured)]
 
 
 def _asked(measured: MeasuredTable, train: Sequence[Shape], unseen: Sequence[Shape]) -> list[str]:
@@ -123,14 +125,21 @@ def _random(measured: MeasuredTable) -> list[str]:
     """Return what random splits lose, with noise on the times; what whole tables and the best of the rule's configs."""
     asked = [*measured.group("train"), *measured.group("unseen")]
     every = [*asked, *measured.group("more")]
+    steady = [shape for shape in every if measured.twin_noise(shape) <= _STEADY]
     whole = PlanPolicy(share=1.0, first=len(measured.configs), at_least=len(measured.configs))
     lines = ["", f"{SPLITS} random splits each, {NOISE:.0%} of noise on the times that are seen"]
+    lines += [
+        f"recorded badly: {tuple(shape.sizes.values())}, where configs that do the same differ by {noise:.0%} (median)"
+        for shape in every
+        if (noise := measured.twin_noise(shape)) > _STEADY
+    ]
     for words, shapes, seen, policy in (
         ("24 seen of the 36", asked, 24, PlanPolicy()),
         ("24 seen of the 36, all cells measured", asked, 24, whole),
         ("12 seen of the 36", asked, 12, PlanPolicy()),
         ("24 seen of 60", every, 24, PlanPolicy()),
         ("24 seen of 60, all cells measured", every, 24, whole),
+        (f"24 seen of the {len(steady)} that were recorded steadily", steady, 24, PlanPolicy()),
     ):
         splits = [_split(measured, shapes, seen, policy, seed) for seed in range(SPLITS)]
         own, others, best = ([r for split in splits for r in split[part]] for part in range(3))
@@ -157,3 +166,85 @@ def _split(
     own = [places[config] for config in found.dispatch.rule.configs]
     best = [min(s.times_ms[place] or inf for place in own) / s.best_ms for s in mixed[seen:]]
     return [_regret(found.dispatch, s, places) for s in mixed[:seen]], found.unseen, best, found
+
+
+def _programs(measured: MeasuredTable) -> list[str]:
+    """Return what tuning with weights gains on random launch mixes of 24 shapes, and what it predicts."""
+    asked = [*measured.group("train"), *measured.group("unseen")]
+    runs = [_program(measured, asked, seed) for seed in range(_MIXES)]
+    count, left = sum(run.unmeasured for run in runs), fmean(run.left for run in runs)
+    lines = [
+        "",
+        f"{_MIXES} programs of 24 shapes, 1 to {_MOST_LAUNCHES:.0f} launches each (log-uniform), rules of 3 configs",
+        f"  cells measured: {fmean(run.cells for run in runs):.1%}",
+        f"  shapes left unmeasured: {count} of {24 * _MIXES}, {left:.2%} of the time of their program",
+    ]
+    for words, losses in (
+        ("with weights", [run.weighted for run in runs]),
+        ("without", [run.alike for run in runs]),
+        ("best single config", [run.single for run in runs]),
+    ):
+        lines.append(f"  program time, {words:<19} mean {fmean(losses):.4f} x the least, worst {max(losses):.4f}")
+    for words, held in (
+        ("the best single config", [run.holds_single for run in runs]),
+        ("a named config, measured everywhere", [run.holds_named for run in runs]),
+    ):
+        lines.append(f"  the interval of the speedup over {words} has the real one in {sum(held)} of {len(held)}")
+    return lines
+
+
+@dataclass(frozen=True, slots=True)
+class _Program:
+    """One launch mix: cells and shapes measured, program times over the least, and whether intervals hold."""
+
+    cells: float
+    unmeasured: int
+    left: float
+    weighted: float
+    alike: float
+    single: float
+    holds_single: bool
+    holds_named: bool
+
+
+def _program(measured: MeasuredTable, shapes: Sequence[Shape], seed: int) -> _Program:
+    rng = random.Random(seed)
+    seen = rng.sample(list(shapes), 24)
+    counts = [float(round(exp(rng.uniform(0.0, log(_MOST_LAUNCHES))))) for _ in seen]
+    noisy = [replace(s, times_ms=tuple(t and t * exp(rng.gauss(0.0, NOISE)) for t in s.times_ms)) for s in seen]
+    least_ms = sum(n * shape.best_ms for n, shape in zip(counts, seen, strict=True))
+    named = rng.randrange(len(measured.configs))
+    while any(shape.times_ms[named] is None for shape in seen):
+        named = rng.randrange(len(measured.configs))
+
+    def time_of(pick: Callable[[Shape], int]) -> float:
+        return sum(n * (shape.times_ms[pick(shape)] or inf) for n, shape in zip(counts, seen, strict=True))
+
+    def pick_of(dispatch: Dispatch) -> Callable[[Shape], int]:
+        places = {config: place for place, config in enumerate(measured.configs)}
+        return lambda shape: places[dispatch.rule.configs[dispatch.rule.place(**shape.sizes)]]
+
+    def tuned(weights: Sequence[float] | None, baseline: Sequence[int] = ()) -> tuple[Dispatch, TableCases]:
+        table = CaseTable([s.sizes for s in noisy], measured.configs, MULTIPROCESSORS, counts=weights)
+        cases = TableCases(measured, noisy)
+        return OverSizes("matmul", table, Plan(table, PlanPolicy(max_configs=3), baseline), cases).run(), cases
+
+    def holds(dispatch: Dispatch, before_ms: float) -> bool:
+        speedup = dispatch.speedup
+        return speedup is not None and speedup.low <= before_ms / time_of(pick_of(dispatch)) <= speedup.high
+
+    (dispatch, cases), alike = tuned(counts), tuned(None)[0]
+    over_named = tuned(counts, [named] * len(seen))[0]
+    configs = range(len(measured.configs))
+    own = dispatch.speedup
+    compared = measured.configs.index(own.baseline[0]) if own is not None else 0
+    return _Program(
+        cells=sum(map(len, cases.tried.values())) / (len(seen) * len(measured.configs)),
+        unmeasured=len(dispatch.unmeasured),
+        left=sum(regret.share or 0.0 for regret in dispatch.unmeasured),
+        weighted=time_of(pick_of(dispatch)) / least_ms,
+        alike=time_of(pick_of(alike)) / least_ms,
+        single=min(time_of(lambda _, place=place: place) for place in configs) / least_ms,
+        holds_single=holds(dispatch, time_of(lambda _: compared)),
+        holds_named=holds(over_named, time_of(lambda _: named)),
+    )

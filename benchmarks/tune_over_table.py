@@ -11,7 +11,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import inf, log, prod
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from kernellab.launch.calls import Grid3
@@ -57,6 +59,20 @@ class MeasuredTable:
     configs: tuple[Config, ...]
     shapes: tuple[Shape, ...]
     facts: dict[str, Any]
+
+    def twin_noise(self, shape: Shape) -> float:
+        """Return the median difference, as a logarithm, of pairs of configs that do the same work on a shape.
+
+        They differ in ``num_stages`` alone, with one step along K and programs that all run at once: so their times
+        should be equal, and what differs is the noise of the record. 0 without such pairs.
+        """
+        twins: dict[object, list[float]] = {}
+        for place, config in enumerate(self.configs):
+            time_ms, programs = shape.times_ms[place], prod(shape.grids[place])
+            is_single = shape.sizes.get("K", inf) <= config.values.get("BK", 0) and programs <= MULTIPROCESSORS
+            if time_ms is not None and is_single:
+                twins.setdefault((config.parameters, config.num_warps), []).append(time_ms)
+        return median([abs(log(times[0] / times[1])) for times in twins.values() if len(times) == 2] or [0.0])
 
     def group(self, name: str) -> list[Shape]:
         """Return the shapes of a group; of ``more``, those that are aligned as the others are."""

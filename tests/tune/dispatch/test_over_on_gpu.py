@@ -33,3 +33,20 @@ def test_configs_that_go_wrong_cost_those_measured_with_them_nothing() -> None:
         assert (row.time_ms is not None) == (row.status in {Status.OK, Status.DIFFERS})
     assert all(config.values["MOOD"] == 0 for config in found.rule.configs)
     assert len(found.cases) == 2
+
+
+@pytest.mark.gpu
+def test_weights_spend_no_measurement_on_cases_that_take_hardly_any_time() -> None:
+    small, large = (triton.Config({"BLOCK": block, "MOOD": 0}) for block in (128, 1024))
+    sizes, weights = [4096, 65536, 16_777_216], [1.0, 1.0, 1e7]
+    with kernellab.Lab(store=":memory:") as lab:
+        found = lab.tune_over(
+            moody, grid, over={"n": sizes}, inputs=inputs, configs=[large], weights=weights, baseline=small
+        )
+    assert found.speedup is not None
+    assert found.speedup.low <= found.speedup.ratio <= found.speedup.high
+    assert [config.values["BLOCK"] for config in found.speedup.baseline] == [128]
+    measured = [case.sizes["n"] for case in found.cases if case.rows]
+    assert measured == sizes[-1:]
+    assert {row.config.values["BLOCK"] for row in found.cases[-1].rows} == {128, 1024}
+    assert [regret.sizes["n"] for regret in found.unmeasured] == sizes[:2]
