@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from kernellab.timing.provenance import Ceilings as Ceilings
     from kernellab.tune.dispatch.result import Dispatch as Dispatch
     from kernellab.tune.result import Tuning as Tuning
+    from kernellab.upgrade.gate_result import GateResult as GateResult
     from kernellab.upgrade.result import Upgrade as Upgrade
     from kernellab.views.panels import Panel as Panel
     from kernellab.views.values.widget import values_view as values_view
@@ -90,6 +91,7 @@ _LAZY = {
     "Ceilings": "kernellab.timing.provenance",
     "Dispatch": "kernellab.tune.dispatch.result",
     "Tuning": "kernellab.tune.result",
+    "GateResult": "kernellab.upgrade.gate_result",
     "Upgrade": "kernellab.upgrade.result",
     "Panel": "kernellab.views.panels",
     "values_view": "kernellab.views.values.widget",

@@ -117,6 +117,18 @@ def restore_interpreting(value: str | None) -> None:
         os.environ.setdefault(_INTERPRETING, value)
 
 
+def step_summary_path() -> Path:
+    """Return the file that GitHub shows as the summary of a step of a job.
+
+    Raises:
+        UsageError: ``GITHUB_STEP_SUMMARY`` is not set.
+    """
+    path = os.environ.get("GITHUB_STEP_SUMMARY")
+    if not path:
+        raise UsageError("--step-summary: GITHUB_STEP_SUMMARY is not set; a job of GitHub sets it. Use --summary FILE.")
+    return Path(path)
+
+
 def wants_colour(environ: Mapping[str, str] | None = None) -> bool:
     """Whether a terminal takes colour: not a dumb one, nor with ``NO_COLOR`` (https://no-color.org)."""
     environ = os.environ if environ is None else environ

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Iterator
 
-from docs.pages.json_schema import ANSWERS, ERROR, HEAD, ROWS, JsonField
+from docs.pages.json_schema import ANSWERS, ERROR, GATE, HEAD, ROWS, JsonField
 from kernellab.cli.parser import TESTED, parser
 
 LEAD = f"""# Command line
@@ -31,6 +31,8 @@ def page() -> str:
         parts += [f"## `{name}`", f"{words[:1].upper()}{words[1:]}.", *_options(command)]
         if name in ANSWERS:
             parts += ["Its JSON has, after the head:", *_table(ANSWERS[name])]
+        if name == "bench":
+            parts += ["With `--against`, its JSON has instead:", *_table(GATE)]
         if name in ROWS:
             parts += [f"Each of its `rows` has{BEFORE.get(name, '')}:", *_table(ROWS[name])]
     parts += [JSON, *_table(HEAD), "### Errors", "In place of an answer, `error` is an object of:", *_table(ERROR)]

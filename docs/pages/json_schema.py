@@ -273,6 +273,14 @@ ANSWERS: Mapping[str, tuple[JsonField, ...]] = {
         ("notes", "array of strings", "what was not compared"),
         ("rows", "array of objects", "a row per winner, then one per neighbour; the worst first"),
     ),
+    "harvest": _fields(
+        ("program", "string", "the script or module that ran"),
+        ("status", "integer", "its exit status, which is that of the command"),
+        ("seconds", "number", "how long it was harvested"),
+        ("unknown_replays", "integer", "replays of CUDA graphs whose launches are not known"),
+        ("rest", "object", "launches by kernel of the cases beyond the limit"),
+        ("rows", "array of objects", "a row per kernel and case, those that take the most time first"),
+    ),
     "export": _fields(
         ("path", "string", "the file"),
         ("label", "string", "the version that was written: `name@2`"),
@@ -281,6 +289,29 @@ ANSWERS: Mapping[str, tuple[JsonField, ...]] = {
     ),
 }
 """By command, what follows the head. ``compile --stage`` adds ``text``, the text of the stage."""
+
+
+_GATE = _fields(
+    ("verdict", "string", "`within`, `faster`, `slower`, `undecided` or, without a GPU, `suspect`"),
+    ("margin", "number", "the slowdown that is allowed, as a share"),
+    ("budget_s", "number", "the limit of the rounds"),
+    ("device", "string", "the GPU; without one, that of the prediction"),
+    ("earlier", "string", "the name of the earlier revision"),
+    ("later", "string", "that of the later"),
+    ("ratio", "number or null", "the time of the later by that of the earlier; null without a GPU, as are all times"),
+    ("ratio_low", "number or null", "the lower bound of that, 0 before there is one"),
+    ("ratio_high", "number or null", "the upper bound, null before there is one"),
+    ("earlier_ms", "number or null", "the median of the earlier"),
+    ("later_ms", "number or null", "that of the later"),
+    ("rounds", "integer or null", "how often each was timed"),
+    ("blocks", "integer or null", "the independent blocks of rounds"),
+    ("seconds", "number or null", "how long the rounds took"),
+    ("predicted_ratio", "number or null", "the predicted time of the later by that of the earlier, without a GPU"),
+    ("reasons", "array of strings", "what became worse, without a GPU"),
+    ("difference", "string", 'in what the outputs differ; `""` where they agree or were not compared'),
+    ("notes", "array of strings", "remarks"),
+    ("summary", "string", "the verdict in a sentence"),
+)
 
 
 _OPTIONS = _fields(
@@ -424,6 +455,34 @@ ROWS: Mapping[str, tuple[JsonField, ...]] = {
         *_compiled_side("before"),
         *_compiled_side("after"),
     ),
+    "harvest": _fields(
+        ("kernel", "string", "its name"),
+        ("sizes", "string", "the integers among its arguments, in words"),
+        ("shapes", "string", "the shapes of its tensors, in words"),
+        ("config", "string", "what an autotuner sets, and the options, in words"),
+        ("grid", "array of integers", "three extents"),
+        ("count", "integer", "launches that ran, without trials, with those of replayed graphs"),
+        ("share", "number or null", "of the time of all rows, 0 to 1"),
+        ("ms", "number or null", "the time of a launch"),
+        ("total_ms", "number or null", "the time of all"),
+        ("basis", "string", "how that is known: `sampled`, `graph`, `predicted` or nothing"),
+        ("samples", "integer", "launches whose time was measured"),
+        ("bound_ms", "number or null", "the time of its roofline"),
+        ("times_bound", "number or null", "`ms` by `bound_ms`"),
+        ("bound", "string", "what limits it, as predicted"),
+        ("launches", "integer", "launches that ran when they were made"),
+        ("trials", "integer", "those of them by which an autotuner timed its configs"),
+        ("captured", "integer", "launches that went into a CUDA graph"),
+        ("replayed", "integer", "launches that replays of graphs made"),
+        (
+            "origin",
+            "string",
+            "`triton`; of torch.compile `compile` for a kernel of yours, `inductor` for its own",
+        ),
+        ("module", "string", "the module of the kernel"),
+        ("file", "string", "its file"),
+        ("line", "integer", "its line there"),
+    ),
     "ls": _fields(
         ("id", "integer", "the number of the version"),
         ("label", "string", "`name@2`"),
@@ -445,3 +504,5 @@ ROWS: Mapping[str, tuple[JsonField, ...]] = {
 }
 """By command, the fields of each of its ``rows``. Before them stand, in ``tune``, the parameters of the configs; in
 ``bench``, what was swept, and after ``implementation`` the parameters of configs."""
+GATE = (*_OF_FILE, *_GATE, *_compiled_side("before"), *_compiled_side("after"))
+"""What follows the head with ``bench --against``."""

@@ -15,6 +15,7 @@ import linecache
 import os
 import sys
 import traceback
+from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from kernellab._triton.kernel import Kernel, constexpr_names, is_kernel, parameter_names
 from kernellab.advice import remark_on
 from kernellab.checking.reference import keyword_names, required_names, takes_any_name
-from kernellab.cli.parser import FORM
+from kernellab.cli.parser import FORM, parse_assignments
 from kernellab.errors import (
     KernellabError,
     LaunchError,
@@ -129,6 +130,21 @@ def file_launch(file: KernelFile, sizes: Mapping[str, Any], device: str) -> File
             raise UsageError(f"{file.path} was exported and launches one size; for others {_ASK}.")
         return _by_export(file, launch, inputs, device)
     raise UsageError(f"{file.path} does not say how {file.name} is launched; {_ASK}.")
+
+
+def launch_of(lab: Lab, args: Namespace) -> FileLaunch:
+    """Return the launch that the options of a command name.
+
+    Raises:
+        KernellabError: there is no such kernel, or its file does not say how it is launched.
+    """
+    return launch_of_file(lab, kernel_file(args.kernel), args)
+
+
+def launch_of_file(lab: Lab, file: KernelFile, args: Namespace) -> FileLaunch:
+    """Return the launch of a file by the sizes and the meta of a command; see `launch_of`."""
+    launch = file_launch(file, parse_assignments(args.size, "--size"), device_of(lab))
+    return with_meta(lab, launch, parse_assignments(args.meta, "--meta"))
 
 
 def sizes_of(file: KernelFile) -> tuple[str, ...]:

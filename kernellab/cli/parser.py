@@ -45,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
         description="A lab for Triton kernels. FILE.py defines a kernel and a function arguments(**sizes) that "
         "returns (grid, args, meta), or it was exported by kernellab.",
         epilog="Exit status: 0; 1: the kernel or its file failed, or judge did not accept it; 2: wrong call; 3: judge "
-        "itself failed; 130: interrupted.",
+        "itself failed, or bench --against did not decide; 130: interrupted.",
     )
     top.add_argument("--version", action=_Version, nargs=0, help="print the versions, and which were tested")
     commands = top.add_subparsers(required=True, metavar="COMMAND", dest="command", parser_class=_Parser)
@@ -100,8 +100,21 @@ def _add_measuring(commands: Any) -> None:
     _add_repeatable(bench, "--over", "NAME=V,V", swept)
     _add_repeatable(bench, "--versus", "NAME", "a function or kernel of the file to compare with; repeatable")
     bench.add_argument("--check", action="store_true", help="without a GPU, compare the outputs on the CPU")
-    bench.add_argument("--rounds", type=_count, default=30, help="rounds of timing (30)")
+    bench.add_argument("--rounds", type=_count, help="rounds of timing (30)")
     _add_timeout(bench, 60.0, "of a point")
+    _add_gate(bench)
+
+
+def _add_gate(bench: argparse.ArgumentParser) -> None:
+    words = "Exit status with --against: 0 within the gate, 1 slower, 3 undecided within the budget or, without a GPU,"
+    bench.epilog = f"{words} suspect."
+    gate = bench.add_argument_group("comparing with an earlier revision, in turns on one GPU")
+    gate.add_argument("--against", metavar="REV", help="a commit, another FILE[::KERNEL], or PACKAGE==VERSION")
+    gate.add_argument("--gate", type=_share, metavar="SHARE", help="the slowdown that is allowed (3%%)")
+    gate.add_argument("--budget", type=_positive, metavar="SECONDS", help="limit of the rounds (10)")
+    gate.add_argument("--summary", metavar="FILE", help="also write the result as Markdown")
+    gate.add_argument("--step-summary", action="store_true", help="also append it to $GITHUB_STEP_SUMMARY")
+    gate.add_argument("--junit", metavar="FILE", help="also write the result as JUnit XML")
 
 
 def _add_judge(commands: Any) -> None:
@@ -314,6 +327,14 @@ def _positive(text: str) -> float:
 
 def _count(text: str) -> int:
     return _number(text, int, "a positive integer, such as 30")
+
+
+def _share(text: str) -> float:
+    with suppress(ValueError):
+        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        if 0 <= value < 1:
+            return value
+    raise argparse.ArgumentTypeError(f"it is {text!r}, and expected is a share, such as 3% or 0.03")
 
 
 def _seed(text: str) -> int:

@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.benchmark.result import Benchmark, join_benchmarks
 from kernellab.benchmark.spec import VARIANTS
+from kernellab.cli.gate import gate_command, require_no_gate_options
 from kernellab.cli.kept import Answer, explained_subject, is_file, refuse_launch_options
 from kernellab.cli.kept_explanations import explanation_digest, source_digests
 from kernellab.cli.kernel_file import (
-    FileLaunch,
     KernelFile,
     device_of,
     file_launch,
     kernel_file,
+    launch_of,
     reference_blamed,
     require_known,
     sizes_of,
@@ -44,16 +45,6 @@ if TYPE_CHECKING:
 
 
 _REST = "with --json"
-
-
-def launch_of(lab: Lab, args: Namespace) -> FileLaunch:
-    """Return the launch that the options name.
-
-    Raises:
-        KernellabError: there is no such kernel, or its file does not say how it is launched.
-    """
-    launch = file_launch(kernel_file(args.kernel), parse_assignments(args.size, "--size"), device_of(lab))
-    return with_meta(lab, launch, parse_assignments(args.meta, "--meta"))
 
 
 def _about(file: KernelFile) -> dict[str, Any]:
@@ -164,7 +155,10 @@ def tune_command(lab: Lab, args: Namespace) -> Answer:
 
 
 def bench_command(lab: Lab, args: Namespace) -> Answer:
-    """Time a kernel over a sweep."""
+    """Time a kernel over a sweep, or with ``--against`` one launch and its earlier revision in turns."""
+    if args.against is not None:
+        return gate_command(lab, args)
+    require_no_gate_options(args)
     from kernellab.views.cards.benchmark import benchmark_card  # loads matplotlib
 
     file = kernel_file(args.kernel)
@@ -272,7 +266,7 @@ def swept_benchmark(lab: Lab, file: KernelFile, args: Namespace) -> Benchmark:
             raise UsageError(f"{twice[0]} is given by --over and by {option}; give it once.")
     if not over:
         sizes, others = _default_sizes(file, fixed)
-    options = {"rounds": args.rounds, "timeout_s": args.timeout, "check": args.check}
+    options = {"rounds": args.rounds or 30, "timeout_s": args.timeout, "check": args.check}
     options["versus"] = _peers(file, args.versus) or None
     benchmarks = []
     for values in product(*sizes.values()):

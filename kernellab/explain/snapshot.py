@@ -25,15 +25,15 @@ from kernellab.timing.launches import Implementation
 NOT_KEPT = "integers that it reads are not kept"
 
 
-def snapshot_of(implementation: Implementation, device: DeviceRates, launch: RecordedLaunch) -> Snapshot:
+def snapshot_of(implementation: Implementation, device: DeviceRates, launch: RecordedLaunch | None = None) -> Snapshot:
     """The snapshot of a launch under the installed Triton.
 
     The traffic is counted where all integers that may decide addresses and trips are kept with the ``launch``: only
-    then do launches on new arguments compare with it. Where no time can be predicted, as for AMD's targets,
-    ``unknown`` has the reason.
+    then do launches on new arguments compare with it. Without a recorded launch, the arguments are the user's own.
+    Where no time can be predicted, as for AMD's targets, ``unknown`` has the reason.
     """
     compiled = implementation.kernel
-    if keeps_integers(launch):
+    if launch is None or keeps_integers(launch):
         facts, why_not = facts_to_predict(implementation, device)
     else:
         facts, why_not = facts_of(implementation, device), NOT_KEPT

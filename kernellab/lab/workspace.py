@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from kernellab.harvest.result import Harvest
     from kernellab.registry.regressions import Regressions
     from kernellab.tune.run_tuning import Environment
+    from kernellab.upgrade.gate_result import GateResult
     from kernellab.upgrade.result import Upgrade
 
 _GPU_HANDLERS = "kernellab.timing.bench_worker"  # which imports those of trials
@@ -203,6 +204,37 @@ class Workspace:
         from kernellab.upgrade.verbs import upgrade_of
 
         return upgrade_of(self.session, from_version, python, times=times)
+
+    def gate(
+        self,
+        kernel: Kernel,
+        grid: Any,
+        /,
+        *args: Any,
+        against: Any,
+        margin: float = 0.03,
+        budget_s: float = 10.0,
+        timeout_s: float = 60.0,
+        check: bool = False,
+        names: tuple[str, str] | None = None,
+        **meta: Any,
+    ) -> GateResult:
+        """Time a launch and that of an earlier revision in turns, until the slowdown is decided or the budget ends.
+
+        ``against`` is the earlier kernel, or (kernel, grid, values by name) where grid (None: the same) or some
+        arguments differ. ``margin`` is the slowdown that is allowed, as a share. ``status`` of the result is 0 within
+        it, 1 beyond it, and 3 where ``budget_s`` seconds of rounds did not decide. Without a GPU, resources, traffic and
+        predicted times are compared, and with ``check`` the outputs on the CPU; reasons for a slowdown make it 3.
+        ``names`` are what the earlier and the later are called.
+
+        Raises:
+            UsageError, LaunchError: the launch does not fit one of the kernels.
+            KernellabError: one does not compile, or fails.
+        """
+        from kernellab.upgrade.gating import GateOptions, gate_kernels  # keeps `import kernellab` light
+
+        call = self._user_call("gate", kernel, grid, args, meta)
+        return gate_kernels(self.session(), call, against, GateOptions(margin, budget_s, timeout_s, check, names))
 
     @contextmanager
     def harvest(self, *, inductor: bool = False) -> Iterator[Harvest]:

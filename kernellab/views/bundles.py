@@ -30,6 +30,7 @@ from kernellab.registry.regressions import Regressions
 from kernellab.timing.provenance import Ceilings
 from kernellab.tune.dispatch.result import Dispatch
 from kernellab.tune.result import Tuning
+from kernellab.upgrade.gate_result import GateResult
 from kernellab.upgrade.result import Upgrade
 from kernellab.views.blocks import Card
 from kernellab.views.cards import results
@@ -38,6 +39,7 @@ from kernellab.views.cards.card import cell_card
 from kernellab.views.cards.diff import diff_html, diff_text
 from kernellab.views.cards.equivalence import equivalence_card
 from kernellab.views.cards.explanation import explanation_card, profile_card
+from kernellab.views.cards.gate import gate_card
 from kernellab.views.cards.kernels import merged_card, regressions_card
 from kernellab.views.cards.listing import exported_card, listing_card, loaded_card
 from kernellab.views.cards.prediction import prediction_card
@@ -115,6 +117,7 @@ CARDS: dict[type, Callable[[Any], Card]] = {
     Equivalence: equivalence_card,
     Traffic: traffic_card,
     Upgrade: upgrade_card,
+    GateResult: gate_card,
 }
 """The card of each type of result that is drawn as one."""
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from kernellab.registry.regressions import Regressions
     from kernellab.tune.dispatch.result import Dispatch
     from kernellab.tune.result import Tuning
+    from kernellab.upgrade.gate_result import GateResult
     from kernellab.upgrade.result import Upgrade
 
 _PROVENANCE = ("device", "predicted_for", "driver", "target", "triton", "torch")
@@ -311,6 +312,13 @@ def upgrade_data(upgrade: Upgrade) -> dict[str, Any]:
     rows = plain([row_fields(row) for row in upgrade.rows])
     fields = selected_fields(upgrade, "store", "before", "after")
     return {**fields, "summary": upgrade.text, "notes": plain(upgrade.notes), "rows": rows}
+
+
+def gate_data(result: GateResult) -> dict[str, Any]:
+    """Return the verdict with its figures; an open bound of the interval is None."""
+    from kernellab.upgrade.gate_result import gate_fields  # loads Triton
+
+    return {name: plain(value) for name, value in gate_fields(result).items()}
 
 
 def exported_data(exported: Exported) -> dict[str, Any]:

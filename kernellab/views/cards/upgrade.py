@@ -96,9 +96,9 @@ def upgrade_markdown(upgrade: Upgrade) -> str:
     """The page of a pull request: the summary, a table of what is suspect, and one of all others in a fold."""
     quiet = [row for row in upgrade.winners if row.outcome in _QUIET]
     loud = [row for row in upgrade.winners if row.outcome not in _QUIET]
-    parts = [f"### {_cell(upgrade.text)}"]
+    parts = [f"### {markdown_cell(upgrade.text)}"]
     parts += [_markdown_table(loud)] if loud else ["No stored winner is suspect."]
-    parts += [f"- {_cell(words)}" for words in (*_better_neighbours(upgrade), *upgrade.notes)]
+    parts += [f"- {markdown_cell(words)}" for words in (*_better_neighbours(upgrade), *upgrade.notes)]
     lines = [words for row in loud for words in _parting_lines(row)]
     if lines:
         text = escape("\n".join(lines))
@@ -112,11 +112,11 @@ def upgrade_markdown(upgrade: Upgrade) -> str:
 def _markdown_table(rows: Sequence[UpgradeRow]) -> str:
     columns: Mapping[str, Any] = {n: write for n, write in _COLUMNS.items() if any(write(row) for row in rows)}
     head = f"| {' | '.join(columns)} |\n| {' | '.join('---' for _ in columns)} |"
-    body = (f"| {' | '.join(_cell(write(row)) for write in columns.values())} |" for row in rows)
+    body = (f"| {' | '.join(markdown_cell(write(row)) for write in columns.values())} |" for row in rows)
     return "\n".join([head, *body])
 
 
-def _cell(text: str) -> str:
+def markdown_cell(text: str) -> str:
     """A text in a cell of a Markdown table: no markup of its own, one line."""
     return escape(" ".join(text.split()), quote=False).replace("|", "\\|").replace("*", "\\*").replace("_", "\\_")
 
@@ -138,8 +138,18 @@ def write_summary(upgrade: Upgrade, path: Path) -> Path:
     if path.suffix not in _PAGES:
         raise UsageError(f"--summary {str(path)!r}: expected a file that ends in {' or '.join(_PAGES)}.")
     text = upgrade_markdown(upgrade) if path.suffix == ".md" else upgrade_page(upgrade)
+    return write_text("--summary", path, text)
+
+
+def write_text(option: str, path: Path, text: str, *, appends: bool = False) -> Path:
+    """Write the text of an option as a file.
+
+    Raises:
+        UsageError: the path cannot be written.
+    """
     try:
-        path.write_text(text, encoding="utf-8")
+        with path.open("a" if appends else "w", encoding="utf-8") as file:
+            file.write(text)
     except OSError as exc:
-        raise UsageError(f"--summary {str(path)!r} cannot be written: {exc.strerror or exc}.") from exc
+        raise UsageError(f"{option} {str(path)!r} cannot be written: {exc.strerror or exc}.") from exc
     return path

@@ -1,0 +1,89 @@
+"""The gate of the command line: ``kernellab bench FILE.py::KERNEL --against REV``."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from kernellab.cli.kept import Answer
+from kernellab.cli.kernel_file import FileLaunch, KernelFile, kernel_file, launch_of, launch_of_file
+from kernellab.errors import SourceError, UsageError
+from kernellab.settings import step_summary_path
+from kernellab.upgrade.gating import BUDGET_S, MARGIN
+from kernellab.upgrade.revisions import EarlierFile, earlier_file, importing_earlier
+from kernellab.views import data as as_data
+
+if TYPE_CHECKING:
+    from kernellab.lab import Lab
+
+_OF_GATE = ("gate", "budget", "summary", "step_summary", "junit")
+_OF_SWEEP = {"over": "--size NAME=V says the one size to compare", "versus": "--against names the other side"}
+
+
+def require_no_gate_options(args: Namespace) -> None:
+    """Raise where an option of the gate is given without ``--against``.
+
+    Raises:
+        UsageError: one is.
+    """
+    for name in _OF_GATE:
+        value = getattr(args, name)
+        if value is not None and value is not False:  # a gate of 0 % is one
+            raise UsageError(f"--{name.replace('_', '-')} belongs to --against; say what to compare with.")
+
+
+def gate_command(lab: Lab, args: Namespace) -> Answer:
+    """Compare a launch with that of an earlier revision of its file; the exit status is that of the verdict."""
+    from kernellab.views.cards.gate import gate_card, write_gate
+
+    for name, advice in _OF_SWEEP.items():
+        if getattr(args, name):
+            raise UsageError(f"--{name} cannot be used with --against: {advice}.")
+    if args.rounds is not None:
+        raise UsageError("--rounds cannot be used with --against, which times until it can decide: --budget SECONDS.")
+    step_summary = step_summary_path() if args.step_summary else None
+    later = launch_of(lab, args)
+    with earlier_file(later.file.path, args.against) as earlier:
+        result = lab.gate(
+            later.kernel,
+            later.grid,
+            *later.args,
+            against=_earlier_launch(lab, args, later, earlier),
+            margin=MARGIN if args.gate is None else args.gate,
+            budget_s=BUDGET_S if args.budget is None else args.budget,
+            timeout_s=args.timeout,
+            check=args.check,
+            names=(f"{earlier.kernel or later.file.name} of {earlier.label}", later.file.name),
+            **later.named,
+        )
+    write_gate(result, str(later.file.path), args.summary, args.junit, step_summary)
+    data = {"kernel": later.file.name, "file": str(later.file.path), "target": str(lab.target)}
+    return Answer({**data, **as_data.gate_data(result)}, lambda: gate_card(result).text(), status=result.status)
+
+
+def _earlier_launch(lab: Lab, args: Namespace, later: FileLaunch, earlier: EarlierFile) -> tuple[Any, Any, Any]:
+    """The earlier kernel, its grid and its arguments by name; a file without ``arguments`` is launched as the later."""
+    with importing_earlier(earlier), _errors_of(earlier):
+        file = kernel_file(f"{earlier.path}::{earlier.kernel or later.file.name}")
+        if not _says_launch(file):
+            return file.kernel, None, {}
+        launch = launch_of_file(lab, file, args)
+    return launch.kernel, launch.grid, launch.by_name
+
+
+def _says_launch(file: KernelFile) -> bool:
+    exported = [callable(getattr(file.module, name, None)) for name in ("launch", "inputs")]
+    return file.arguments is not None or all(exported)
+
+
+@contextmanager
+def _errors_of(earlier: EarlierFile) -> Iterator[None]:
+    """Make errors of the earlier file name its revision."""
+    try:
+        yield
+    except SourceError as exc:
+        raise SourceError(f"{earlier.label}: {exc.message}", place=exc.place, detail=exc.detail) from exc
+    except UsageError as exc:
+        raise UsageError(f"{earlier.label}: {exc.message}") from exc
