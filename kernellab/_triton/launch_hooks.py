@@ -54,7 +54,7 @@ class LaunchObserver(Protocol):
 class LaunchedKernel:
     """A compiled kernel: jit function, parameters, constants by name, options, and the constexprs an autotuner sets.
 
-    ``names`` are the parameters in the order of a launch's arguments, ``positions`` the places of those that are no
+    ``names`` are the parameters in the order of a launch's arguments, ``positions`` the places of those that are not
     constexprs.
     """
 

@@ -177,7 +177,7 @@ def read_record(path: Path) -> HarvestRecord:
         raise UsageError(f"{str(path)!r} cannot be read: {exc.strerror or exc}.") from exc
     except (ValueError, KeyError, TypeError, AttributeError, MalformedData, KernellabError) as exc:
         raise UsageError(
-            f"{str(path)!r} is no saved harvest ({first_line(exc)}); pass a .json file that Harvest.save wrote."
+            f"{str(path)!r} is not a saved harvest ({first_line(exc)}); pass a .json file that Harvest.save wrote."
         ) from exc
 
 

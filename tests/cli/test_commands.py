@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from docs.pages.json_schema import ANSWERS, EFFECTS, HEAD, ROWS
+from kernellab import Harvest
 from kernellab.store import Store
-from tests.cli.conftest import Call
+from tests.cli.conftest import ADD, Call
 from tests.judge.files import ADDER, ADDITION
 from tests.registry.kept import entered, key, measured
 from tests.upgrade.stores import OTHER, as_of_another_triton
@@ -28,9 +29,21 @@ CALLS = {
     "merge": ("merge", "theirs"),
     "regressions": ("regressions", "add_kernel", "--since", "2020-01-01"),
     "upgrade": ("upgrade", "store"),
+    "harvest": ("harvest", "program.py"),
     "export": ("export", "add.py", "--as", "bundle", "-o", "add.zip"),
 }
 
+
+PROGRAM = f"""\
+import sys
+
+{ADD}
+
+for n in (1000, 1000, 500):
+    grid, args, meta = arguments(n)
+    add_kernel[grid](*args, **meta)
+sys.exit(len(sys.argv) - 1)
+"""
 
 # Columns of rows that are named by the call: what is swept, and the parameters of configs.
 CHOSEN = {"tune": ("BLOCK",), "bench": ("n", "BLOCK")}
@@ -52,7 +65,10 @@ def test_json_has_the_fields_of_the_schema_and_nothing_else_is_printed(kernellab
         kernellab("run", "add.py")
         with closing(Store(Path("store"))) as store:
             as_of_another_triton(store)
-    called = kernellab(*CALLS[command], "--json")
+    if command == "harvest":
+        Path("program.py").write_text(PROGRAM)
+    name, *words = CALLS[command]
+    called = kernellab(name, "--json", *words)
     assert called.status == 0
     assert list(called.json) == [field.name for field in (*HEAD, *ANSWERS[command])]
     if command in ROWS:
@@ -272,3 +288,15 @@ def test_what_the_lab_exported_is_a_kernel_file(kernellab: Call) -> None:
     assert called.status == 0
     assert called.json["grid"] == [4, 1, 1]
     assert called.json["changed"]["out_ptr"] == 1000
+
+
+@pytest.mark.slow
+def test_harvest_runs_a_program_with_its_arguments_and_writes_what_it_launched(kernellab: Call) -> None:
+    Path("program.py").write_text(PROGRAM)
+    called = kernellab("harvest", "-o", "seen.json", "program.py", "--json", "-x")
+    assert called.status == 2  # of the program, which got two arguments
+    assert "3 launches: 1 kernel, 2 cases" in called.out
+    counts = {case.sizes["n"]: case.launches for case in Harvest.load("seen.json").record.cases}
+    assert counts == {1000: 2, 500: 1}
+    assert kernellab("harvest", "-m", "program").status == 0
+    assert kernellab("harvest", "elsewhere.py").status == 2

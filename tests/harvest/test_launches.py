@@ -233,7 +233,7 @@ def test_a_harvest_is_saved_loaded_and_merged_for_many_ranks(lab: Lab, tmp_path:
 def test_a_file_that_is_no_harvest_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "seen.json"
     path.write_text(text)
-    with pytest.raises(UsageError, match="no saved harvest"):
+    with pytest.raises(UsageError, match="not a saved harvest"):
         Harvest.load(path)
 
 
