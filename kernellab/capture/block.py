@@ -67,7 +67,10 @@ class Capture:
     def __enter__(self) -> Program:
         if self._program is not None:
             raise UsageError("This capture was used already; each with statement takes a lab.capture() of its own.")
-        from kernellab.capture.recorder import FunctionRecorder, OperationRecorder  # needs torch
+        import torch
+
+        from kernellab.capture.function_recorder import FunctionRecorder  # needs torch
+        from kernellab.capture.recorder import OperationRecorder
 
         if self.scope is None:
             frame = sys._getframe(1)
@@ -81,16 +84,15 @@ class Capture:
         self._open.enter_context(self.launches.observers.observe(recorder.check_other_thread, recorder.is_other_thread))
         self._open.enter_context(mark_all_launches())
         self._open.enter_context(_watch_launches(self.launches, recorder, self._unbound))
+        self._open.enter_context(torch.compiler.set_stance("force_eager"))  # torch.cond compiles what it is given
         self._open.enter_context(recorder)
         self._open.enter_context(FunctionRecorder(recorder))
-        self._sizes: SizeTracker | None = None
-        if self.dynamic:
-            from kernellab.capture.size_tracking import SizeTracker
-            from kernellab.capture.sized_recording import LaunchSizes
+        from kernellab.capture.size_tracking import SizeTracker
+        from kernellab.capture.sized_recording import LaunchSizes
 
-            self._sizes = SizeTracker(recorder)
-            self._open.enter_context(self.launches.switch.sending(LaunchSizes(self._sizes).launch))
-            self._open.enter_context(self._sizes)
+        self._sizes: SizeTracker | None = SizeTracker(recorder, tracks_shapes=self.dynamic)
+        self._open.enter_context(self.launches.switch.sending(LaunchSizes(self._sizes).launch))
+        self._open.enter_context(self._sizes)
         return self._program
 
     def __exit__(
@@ -101,8 +103,8 @@ class Capture:
         assert self._recorder is not None
         if kind is None:
             self._recorder.check_memory(at_end=True)
-            if self._sizes is not None:
-                self._sizes.finish()
+            assert self._sizes is not None
+            self._sizes.finish()
         problems = tuple(self._recorder.recording.problems)
         self._open.close()
         message = ""
@@ -132,12 +134,14 @@ class Capture:
 
         assert self.scope is not None
         assert self._recorder is not None
+        assert self._sizes is not None
         functions: dict[int, Any] = {}
         try:
             with self.launches.observers.own_launches():
                 scope = dict(self.scope())
                 register = partial(register_launch, self.kernels, scope, functions)
-                sizes = None if self._sizes is None else sizes_of(self._sizes)
+                known = sizes_of(self._sizes) if self._sizes.has_symbols else None
+                sizes = known if self._sizes.has_free_symbols else None
                 recording = self._recorder.recording
                 program.complete(build_program(recording, scope, register, sizes), functions)
                 self.inputs = tuple(recording.values[index].tensor() for index in recording.inputs)

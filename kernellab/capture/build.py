@@ -18,7 +18,7 @@ import torch
 
 from kernellab.capture.naming import identifier, named_tensors, unique
 from kernellab.capture.plan import EMPTY
-from kernellab.capture.program_sizes import measuring_values, values_measured_by_steps, with_symbols
+from kernellab.capture.program_sizes import measuring_values, number_read, values_measured_by_steps, with_symbols
 from kernellab.capture.size import Sizes
 from kernellab.capture.tape import (
     COPY,
@@ -208,7 +208,7 @@ def _without_constant_reads(steps: Iterable[Step], storages: Sequence[int], inpu
         follows = step.is_random or step.operation in EMPTY or any(storages[i] in open_storages for i in step.operands)
         if follows:
             open_storages |= {storages[index] for index in (*step.results, *step.mutated) if index >= 0}
-        if follows or step.operation != READ:
+        if follows or step.operation != READ or number_read(step) is not None:
             yield step
 
 

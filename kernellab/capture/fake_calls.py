@@ -142,11 +142,11 @@ def symbolic_argument(recorded_value: Any, fake: Any) -> Any:
         if len(recorded_value) != len(fake):
             raise FakeMismatch("an argument is longer")
         return type(recorded_value)(symbolic_argument(a, b) for a, b in zip(recorded_value, fake, strict=True))
-    if isinstance(fake, torch.SymInt):
+    if isinstance(fake, torch.SymInt) or (isinstance(fake, torch.SymFloat) and isinstance(recorded_value, float)):
         if fake.node.hint != recorded_value:
             raise FakeMismatch(f"{fake} is not {recorded_value}")
         return fake
-    if isinstance(fake, torch.SymFloat | torch.SymBool) or (fake is _Fake) != isinstance(recorded_value, Ref):
+    if isinstance(fake, SYMBOLIC) or (fake is _Fake) != isinstance(recorded_value, Ref):
         raise FakeMismatch(f"{fake} is not {recorded_value}")
     if isinstance(recorded_value, int | float) and recorded_value != fake:
         raise FakeMismatch(f"{fake} is not {recorded_value}")

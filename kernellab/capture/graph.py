@@ -28,14 +28,15 @@ from kernellab.capture.node_functions import (
     descriptor,
     layout_copy,
     on_device_of,
+    read_number,
     require_read,
     require_shape,
     share_memory,
     table_with_addresses,
     window,
 )
-from kernellab.capture.program_sizes import SizeNodes
-from kernellab.capture.size import Size
+from kernellab.capture.program_sizes import SizeNodes, number_read
+from kernellab.capture.size import Number, Size
 from kernellab.capture.tape import (
     COPY,
     LAUNCH,
@@ -116,6 +117,7 @@ def _add(building: _Building, step: Step) -> None:
             result_node = graph.call_function(operator.getitem, (node, position)) if step.several else node
             result_node._rename(value.name)
             nodes[index] = _with_metadata(result_node, value)
+    sizes.take_number(step, node)
     if step.has_dynamic_shape:
         sizes.measure_results(step)
         for index in step.results:
@@ -137,7 +139,7 @@ def _step_node(building: _Building, step: Step) -> torch.fx.Node:
             return descriptors[part]
         if isinstance(part, Addresses):
             return graph.call_function(table_with_addresses, (replaced.table, list(replaced.entries)))
-        return sizes.node(part) if isinstance(part, Size) else replaced
+        return sizes.node(part) if isinstance(part, Size | Number) else replaced
 
     def argument_node(value: Any) -> Any:
         # The code of a graph cannot import the class of a named tuple, so that is a node of its own.
@@ -150,14 +152,22 @@ def _step_node(building: _Building, step: Step) -> torch.fx.Node:
         if step.functional:
             return graph.call_function(launch_functional, (*launch_arguments, [nodes[i] for i in step.mutated]))
         return graph.call_function(launch, launch_arguments)
+    if step.operation == READ:
+        return _read_node(building, step)
     args, kwargs = argument_node(step.args), argument_node(dict(step.kwargs))
     if step.operation == WINDOW and args[4] is not None:
         args = (*args[:4], getattr(torch, args[4]))
-    if step.operation == READ:
-        return graph.call_function(require_read, (*args, step.place))
     own: dict[str, Callable[..., Any]] = {WINDOW: window, COPY: layout_copy}
     target = own.get(step.operation) or operation_named(step.operation)
     return graph.call_function(target, args, kwargs)
+
+
+def _read_node(building: _Building, step: Step) -> torch.fx.Node:
+    """Return the node of a read: it gives a number that the program takes over, or requires the recorded value."""
+    *tensors, recorded = with_refs(step.args, building.nodes)
+    if number_read(step) is None:
+        return building.graph.call_function(require_read, (*tensors, recorded, step.place))
+    return building.graph.call_function(read_number, (*tensors, step.place))
 
 
 def _constants_and_grid(use: KernelUse) -> tuple[int, Any]:

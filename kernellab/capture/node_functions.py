@@ -134,21 +134,33 @@ def shape_problem(what: str, shape: tuple[int, ...], recorded: tuple[int, ...]) 
 
 
 class ChangedValueError(UsageError):
-    """Raised where Python would read another value of a tensor than in the recording of a program."""
+    """Raised where a run meets other data than a program holds for: another value that Python reads, a failed guard."""
 
 
 @torch.fx.has_side_effect
 def require_read(*given: Any) -> None:
     """Raise `UsageError` where Python would read other values than in the recording; see `read_problem`."""
     *tensors, _, place = given
+    _refuse_traced_read(tensors, place)
+    if problem := read_problem(*given):
+        raise ChangedValueError(problem)
+
+
+def _refuse_traced_read(tensors: Sequence[Any], place: str) -> None:
     if is_traced(tuple(tensors), {}):
         raise UsageError(
             f"{place} reads values of a tensor, and the program is valid for those values only, which torch's tracers "
             "cannot check. Compute with the tensor instead of its value (torch.where instead of a branch), or run the "
             "program as it is."
         )
-    if problem := read_problem(*given):
-        raise ChangedValueError(problem)
+
+
+@torch.fx.has_side_effect
+def read_number(tensor: torch.Tensor, place: str) -> int | float:
+    """Return the number that a tensor holds in this run."""
+    _refuse_traced_read([tensor], place)
+    number: int | float = tensor.item()
+    return number
 
 
 def require_read_in_dynamo(*given: Any) -> None:
@@ -188,7 +200,7 @@ def require_guard(holds: Any, words: str) -> None:
     if is_data_dependent(holds):
         check_in_runs(holds, guard_problem(words))
     elif not holds:
-        raise UsageError(guard_problem(words))
+        raise ChangedValueError(guard_problem(words))
 
 
 def require_guard_in_dynamo(holds: Any, words: str) -> None:
@@ -256,5 +268,6 @@ window._torchdynamo_inline = window_in_dynamo  # type: ignore[attr-defined]
 layout_copy._torchdynamo_inline = layout_copy_in_dynamo  # type: ignore[attr-defined]
 descriptor._torchdynamo_inline = descriptor_in_dynamo  # type: ignore[attr-defined]
 require_shape._torchdynamo_inline = require_shape_in_dynamo  # type: ignore[attr-defined]
+read_number._torchdynamo_inline = require_read_in_dynamo  # type: ignore[attr-defined]
 require_read._torchdynamo_inline = require_read_in_dynamo  # type: ignore[attr-defined]
 require_guard._torchdynamo_inline = require_guard_in_dynamo  # type: ignore[attr-defined]

@@ -14,9 +14,10 @@ import sympy
 import torch
 import torch.fx
 
+from kernellab.capture.naming import unique
 from kernellab.capture.node_functions import require_guard
-from kernellab.capture.size import Guard, Size, Sizes, SizeSource, guard_problem, names_in, ordered_guards
-from kernellab.capture.tape import Step, Tape, TapeDescriptor, TensorLayout, map_nested, members_of
+from kernellab.capture.size import Guard, Number, Size, Sizes, SizeSource, guard_problem, names_in, ordered_guards
+from kernellab.capture.tape import READ, Step, Tape, TapeDescriptor, TensorLayout, map_nested, members_of
 from kernellab.capture.tracked_tensors import Recording
 from kernellab.errors import UsageError
 from kernellab.source import literal
@@ -115,7 +116,7 @@ def _symbols_in(steps: Iterable[Step], layouts: Iterable[TensorLayout]) -> set[A
 def _symbols(part: Any) -> set[Any]:
     if isinstance(part, TapeDescriptor):
         return {symbol for number in (*part.shape, *part.strides) for symbol in _symbols(number)}
-    return part.expression.free_symbols if isinstance(part, Size) else set()
+    return part.expression.free_symbols if isinstance(part, Size | Number) else set()
 
 
 def with_symbols(tape: Tape, sizes: Sizes, inputs: Mapping[int, int]) -> Tape:
@@ -129,10 +130,28 @@ def with_symbols(tape: Tape, sizes: Sizes, inputs: Mapping[int, int]) -> Tape:
             names[symbol] = where.text(tape.values[inputs[where.value]].name, is_input=True)
     for symbol, where in sources_in(tape, [i for step in tape.steps for i in step.results if i >= 0]).items():
         names.setdefault(symbol, where.text(tape.values[where.value].name, is_input=False))
+    read = dict(_numbers_read(tape))
+    for symbol, name in read.items():
+        names[symbol] = unique(f"{name}_item", {*names.values(), *(value.name for value in tape.values)})
     guards = [guard for guard in sizes.guards if guard.condition.free_symbols <= names.keys()]
-    return _with_renamed_symbols(
-        tape, guards, {s: sympy.Symbol(n, integer=True, positive=True) for s, n in names.items()}
-    )
+    symbols = {
+        s: sympy.Symbol(n, integer=s.is_integer) if s in read else sympy.Symbol(n, integer=True, positive=True)
+        for s, n in names.items()
+    }
+    return _with_renamed_symbols(tape, guards, symbols)
+
+
+def number_read(step: Step) -> Any:
+    """Return the symbol of the number that a step reads from a tensor, or None."""
+    recorded = step.args[-1] if step.operation == READ else None
+    return recorded.expression if isinstance(recorded, Size | Number) else None
+
+
+def _numbers_read(tape: Tape) -> Iterator[tuple[Any, str]]:
+    """Yield the symbols of numbers that a program reads from tensors, with the names of these."""
+    for step in tape.steps:
+        if (symbol := number_read(step)) is not None:
+            yield symbol, tape.values[step.operands[0]].name
 
 
 def _with_renamed_symbols(tape: Tape, guards: Sequence[Guard], symbols: Mapping[Any, Any]) -> Tape:
@@ -143,6 +162,8 @@ def _with_renamed_symbols(tape: Tape, guards: Sequence[Guard], symbols: Mapping[
             return dataclasses.replace(
                 part, shape=map_nested(part.shape, rename), strides=map_nested(part.strides, rename)
             )
+        if isinstance(part, Number):
+            return Number(part, part.expression.xreplace(symbols))
         return Size(part, part.expression.xreplace(symbols)) if isinstance(part, Size) else part
 
     def with_layout(layout: TensorLayout) -> TensorLayout:
@@ -194,6 +215,12 @@ class _PendingGuards:
                 self.known.add(symbol.name)
                 yield symbol.name, where
 
+    def add_number(self, step: Step) -> str:
+        """Return the name of the number that a step reads from a tensor, known from now on, or ""."""
+        symbol = number_read(step)
+        self.known |= set() if symbol is None else {symbol.name}
+        return "" if symbol is None else str(symbol.name)
+
     def take_ready(self) -> list[Guard]:
         """Remove and return the guards with known symbols alone."""
         ready_guards = [guard for guard in self.guards if self.known.issuperset(names_in(guard.text))]
@@ -220,6 +247,12 @@ class SizeNodes:
             self.known[name] = self._node(torch.ops.aten.sym_size.int, (self.nodes[where.value], where.axis))
         self._add_guards()
 
+    def take_number(self, step: Step, node: torch.fx.Node) -> None:
+        """Take the node of a read for the number that the step reads, and check the guards that depend on it."""
+        if name := self.pending.add_number(step):
+            self.known[name] = node
+            self._add_guards()
+
     def _add_guards(self) -> None:
         for guard in self.pending.take_ready():
             self._node(require_guard, (self._expression_node(ast.parse(guard.text, mode="eval").body), guard.words))
@@ -228,8 +261,8 @@ class SizeNodes:
         """Return nested arguments with nodes in place of sizes."""
         return map_nested(value, lambda part: self.node(part) if isinstance(part, Size) else part)
 
-    def node(self, size: Size) -> Any:
-        """Return the node of a size."""
+    def node(self, size: Size | Number) -> Any:
+        """Return the node of a size or a number."""
         return self._expression_node(ast.parse(repr(size), mode="eval").body)
 
     def _node(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> torch.fx.Node:
@@ -308,7 +341,8 @@ class SizeStatements:
         self.pending.take_ready()  # those of the inputs, which `require` asks
 
     def after(self, step: Step) -> Iterator[str]:
-        """Yield the statements that follow a step with a result of data-dependent shape."""
+        """Yield the statements that follow a step that measures a size or reads a number."""
+        self.pending.add_number(step)
         for name, where in self.pending.new_sources(step):
             yield f"{name} = {self.tape.values[where.value].name}.shape[{where.axis}]"
         yield from _guard_statements(self.pending.take_ready())

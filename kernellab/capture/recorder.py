@@ -10,7 +10,6 @@ are noted, since what follows from them is fixed.
 from __future__ import annotations
 
 import dataclasses
-import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,7 +18,6 @@ from typing import Any
 
 import torch
 from torch._ops import HigherOrderOperator
-from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 from kernellab._triton.tracing import keep_from_compiling
@@ -47,6 +45,7 @@ from kernellab.capture.tracked_tensors import (
     is_descriptor,
     is_of_torch,
     layout_of,
+    random_number_problem,
     random_source,
     tensors_in,
     version_of,
@@ -60,20 +59,6 @@ from kernellab.launch.bound_launch import BoundLaunch, ValueSample
 from kernellab.launch.memory import ReachedMemory, device_of, reached_memory
 from kernellab.launch.recording import Observers
 from kernellab.registry import argument_of
-
-_MEMORY_EXPORTS = {
-    torch.Tensor.numpy: "numpy()",
-    torch.Tensor.__array__: "numpy.asarray",
-    torch.Tensor.__dlpack__: "DLPack",
-    torch.Tensor.untyped_storage: "untyped_storage()",
-}
-_FORWARDING_MODULES = (
-    "torch.",
-    "kernellab.capture.size_tracking.",
-    "kernellab.capture.captured_function.",
-)  # a call of the user may pass through these modules
-_READS = {torch.Tensor.tolist, torch.equal, torch.Tensor.equal}
-SET_DATA = vars(torch.Tensor.__base__)["data"].__set__
 
 
 class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -101,6 +86,7 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._being_launched: set[int] = set()  # storages, which the current launch may have written already
         self._before: dict[int, dict[str, ValueSample]] = {}  # what tensors held, by their ids
         self._suspensions = 0
+        self._deferred_reads: list[Any] | None = None
         self._streams: dict[Any, Any] = {}
         self._check_stream()
         self._by_id: dict[int, int] = {}
@@ -201,15 +187,31 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         with self.suspend():
             refs = tuple(Ref(self.value_of(tensor)) for tensor in tensors_in(given))
             self._append(Step(READ, (*refs, result)))
-        if not isinstance(result, bool) and (source := random_source(self.recording, [ref.index for ref in refs])):
-            raise UsageError(
-                f"{place_of_user()} reads {short_repr(result)}, a number that {source} draws at random: a run would "
-                "draw another, and what Python computes from a number is fixed. Draw it before the block, or let the "
-                "kernel load it from its tensor."
-            )
+        if self._deferred_reads is not None:
+            self._deferred_reads.append(result)
+        else:
+            self.note_read(result, [ref.index for ref in refs])
+
+    def note_read(self, result: Any, values: list[int]) -> None:
+        """Note that a program is valid for what was read of some values.
+
+        Raises:
+            UsageError: it is a number drawn at random.
+        """
+        if not isinstance(result, bool) and (source := random_source(self.recording, values)):
+            raise UsageError(random_number_problem(place_of_user(), short_repr(result), source))
         what = "values" if isinstance(result, list) else "a value"
         read = f"{place_of_user()} reads {what} of a tensor, {short_repr(result)}"
         self.note(f"{read}; a run that reads something else is refused")
+
+    @contextmanager
+    def defer_read(self) -> Iterator[list[Any]]:
+        """Record a read inside a with statement without a note on it; yield a list, which gets what was read."""
+        self._deferred_reads = reads = list[Any]()
+        try:
+            yield reads
+        finally:
+            self._deferred_reads = None
 
     def note_new_memory(self, tensor: Any) -> None:
         """Note that a tensor got other memory, as by ``x.data = y``."""
@@ -412,35 +414,4 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return index
 
 
-class FunctionRecorder(TorchFunctionMode):
-    """Reports calls of one thread that are not torch operations to its recorder."""
-
-    def __init__(self, recorder: OperationRecorder) -> None:
-        super().__init__()
-        self.recorder = recorder
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if self.recorder.is_own_work or is_internal_call():
-            return result
-        if func in _READS and not is_printing():
-            self.recorder.record_read(result, args)
-        elif func in _MEMORY_EXPORTS and not is_printing():
-            how = f"{place_of_user()} hands it out by {_MEMORY_EXPORTS[func]}"
-            self.recorder.record_exposure(args[0], how, is_read=func is not torch.Tensor.untyped_storage)
-        elif func == SET_DATA:
-            self.recorder.note_new_memory(args[0])
-        return result
-
-
 keep_from_compiling(OperationRecorder.__torch_dispatch__)  # torch may compile around higher-order operators
-keep_from_compiling(FunctionRecorder.__torch_function__)
-
-
-def is_internal_call() -> bool:
-    """Whether the lab or Triton made this call, and not the user; calls of Triton's descriptors count as the user's."""
-    frame: Any = sys._getframe(2)
-    while frame is not None and f"{frame.f_globals.get('__name__', '')}.".startswith(_FORWARDING_MODULES):
-        frame = frame.f_back
-    name = "" if frame is None else f"{frame.f_globals.get('__name__', '')}."
-    return not name or (name.startswith(("kernellab.", "triton.")) and not name.startswith("triton.tools."))

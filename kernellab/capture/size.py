@@ -70,6 +70,30 @@ for _operation in (operator.add, operator.sub, operator.mul, operator.floordiv):
     setattr(Size, f"__r{_operation.__name__}__", _operator(_operation, is_reflected=True))
 
 
+class Number(float):
+    """A number with a fraction, which a run reads from a tensor, as an expression; its value is the recorded one."""
+
+    expression: Any
+
+    def __new__(cls, value: float, expression: Any) -> Number:
+        number = super().__new__(cls, value)
+        number.expression = expression
+        return number
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Number, (float(self), self.expression)
+
+    def __repr__(self) -> str:
+        return text_of(self.expression)
+
+    __str__ = __repr__
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Number) and float(self) == float(other) and bool(self.expression == other.expression)
+
+    __hash__ = float.__hash__
+
+
 def size_or_int(value: int, expression: Any) -> int:
     """Return a size, or an integer if the expression is constant."""
     import sympy  # comes with torch

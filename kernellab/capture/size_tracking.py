@@ -20,11 +20,13 @@ import torch
 from torch._dispatch.python import enable_python_dispatcher
 from torch._dynamo.source import ConstantSource
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+from torch.fx.experimental.symbolic_shapes import DimDynamic
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from kernellab._triton.tracing import keep_from_compiling
+from kernellab.capture.data_numbers import DataNumbers, is_item
 from kernellab.capture.fake_calls import (
     SYMBOLIC,
     FakeCall,
@@ -39,9 +41,11 @@ from kernellab.capture.fake_calls import (
     symbolic_argument,
     symbols_of,
 )
-from kernellab.capture.naming import place_of_user
-from kernellab.capture.recorder import SET_DATA, OperationRecorder, is_internal_call
-from kernellab.capture.size import Guard, SizeSource
+from kernellab.capture.function_recorder import SET_DATA, is_internal_call
+from kernellab.capture.higher_order import decides_by_data, run_higher_order
+from kernellab.capture.recorder import OperationRecorder
+from kernellab.capture.size import SizeSource
+from kernellab.capture.size_env import SizeEnv
 from kernellab.capture.tape import READ, WINDOW, Step, TensorLayout, map_nested, members_of
 from kernellab.source.text import USER_ERRORS
 
@@ -50,41 +54,19 @@ _DATA_READS = frozenset({"item", "__bool__", "__float__", "__int__", "__index__"
 _NOT_REPEATED = frozenset({"register_hook", "register_post_accumulate_grad_hook", "__repr__", "__format__", "__str__"})
 
 
-class SizeEnv(ShapeEnv):
-    """A `ShapeEnv` that keeps the place and the reason of each guard."""
-
-    def __init__(self) -> None:
-        super().__init__(duck_shape=False, allow_scalar_outputs=False)
-        self.reason = ""
-        self.guards_with_places: list[Guard] = []
-
-    def evaluate_expr(self, *args: Any, **options: Any) -> Any:
-        """Evaluate a condition, which adds a guard where the symbols decide it."""
-        before = len(self.guards)
-        value = super().evaluate_expr(*args, **options)
-        self.guards_with_places += [Guard(guard.expr, place_of_user(), self.reason) for guard in self.guards[before:]]
-        return value
-
-    @contextmanager
-    def because(self, reason: str) -> Iterator[None]:
-        """Set the reason of guards that are added inside a with statement."""
-        before, self.reason = self.reason, reason
-        try:
-            yield
-        finally:
-            self.reason = before
-
-
 class SizeTracker(TorchFunctionMode):
     """Tracks the symbolic sizes of one recording; see the module.
 
     ``layouts`` has the symbolic layouts of values by index, ``arguments`` the args and kwargs of steps, ``grids`` and
     ``config_grids`` the grids of launches. ``sources`` has the source of each symbol.
-    `finish` fixes what could not be followed.
+    `finish` fixes what could not be followed. Without ``tracks_shapes``, sizes are plain numbers, and the only
+    symbols are ``numbers`` that a block reads from tensors.
     """
 
-    def __init__(self, recorder: OperationRecorder) -> None:
+    def __init__(self, recorder: OperationRecorder, *, tracks_shapes: bool = True) -> None:
         super().__init__()
+        self.tracks_shapes = tracks_shapes
+        self.numbers = DataNumbers(self)
         self.recorder = recorder
         self.recording = recorder.recording
         self.env = SizeEnv()
@@ -93,7 +75,7 @@ class SizeTracker(TorchFunctionMode):
         self.arguments: dict[int, tuple[Any, Any]] = {}
         self.grids: dict[int, tuple[Any, ...]] = {}
         self.config_grids: dict[int, tuple[tuple[Any, ...], ...]] = {}
-        self.hints: dict[Any, int] = {}
+        self.hints: dict[Any, int | float] = {}
         self.sources: dict[Any, SizeSource] = {}
         self.inspected_storages: set[int] = set()
         self.is_launching = False
@@ -117,6 +99,11 @@ class SizeTracker(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if decides_by_data(func) and self.is_following:
+            with self:
+                return run_higher_order(func, args, kwargs)
+        if not (self.tracks_shapes or self.numbers.known or is_item(func)):
+            return func(*args, **kwargs)
         plain = map_nested((args, kwargs), plain_value)
         if (
             not self.is_following
@@ -126,6 +113,12 @@ class SizeTracker(TorchFunctionMode):
             return func(*plain[0], **plain[1])
         with self.recorder.suspend():
             self.fix_unfollowed()
+        if is_item(func):
+            return self.numbers.read(func, plain)
+        if not self.tracks_shapes and not self._takes_symbols((args, kwargs)):
+            result = func(*plain[0], **plain[1])
+            self.mark_followed()
+            return result
         constants = len(self.recording.constants)
         with self.recorder.suspend():
             fakes = None if func == SET_DATA else map_nested((args, kwargs), self._with_fake)
@@ -134,10 +127,18 @@ class SizeTracker(TorchFunctionMode):
             if len(self.recording.constants) > constants:
                 self.fix(symbols_of((args, kwargs)), "a tensor is made of it as data")
             user_result = self._follow(func, (args, kwargs), fakes, result)
-            if self.new_steps() or gives_numbers(func, user_result):
+            if self.tracks_shapes and (self.new_steps() or gives_numbers(func, user_result)):
                 self._note_inspected((args, kwargs))
             self.mark_followed()
         return user_result
+
+    def _takes_symbols(self, arguments: Any) -> bool:
+        """Whether arguments are symbolic, or tensors whose layouts follow from a number of data."""
+        for part in members_of(arguments):
+            known = self._tensors.get(part) if isinstance(part, torch.Tensor) else None  # type: ignore[no-untyped-call]
+            if isinstance(part, SYMBOLIC) or (known is not None and symbols_of(known)):
+                return True
+        return False
 
     def _note_inspected(self, arguments: Any) -> None:
         """Note the tensors with layouts that the block inspects: a program takes them, used or not, to check these."""
@@ -229,6 +230,7 @@ class SizeTracker(TorchFunctionMode):
         if numbers[:-1] != (*known.shape, *known.stride):
             raise FakeMismatch(f"{numbers[:-1]} is not the layout {(known.shape, known.stride)}")
         self.layouts[index] = layout
+        self.numbers.are_in_layouts |= self.numbers.is_among(symbols_of(layout.numbers))
 
     def _with_measured_symbols(self, index: int, layout: SymbolicLayout, measured: dict[Any, Any]) -> SymbolicLayout:
         """Return a data-dependent layout with symbols of its own, which each run measures."""
@@ -259,6 +261,8 @@ class SizeTracker(TorchFunctionMode):
 
     def _new_symbol(self, hint: int, where: SizeSource) -> Any:
         """Return a new symbol with its recorded number; 0 and 1 stay numbers, as torch treats them differently."""
+        if not self.tracks_shapes:
+            return hint
         source = ConstantSource(f"{'stride' if where.is_stride else 'size'}_{where.axis}_of_{where.value}")
         symbol = self.env.create_symbol(hint, source, dynamic_dim=DimDynamic.DYNAMIC)
         if not symbol.free_symbols:
@@ -351,7 +355,7 @@ class SizeTracker(TorchFunctionMode):
     def fix_unfollowed(self) -> None:
         """Fix all sizes if steps were recorded outside of followed calls."""
         steps = [i for i in self.new_steps() if i not in self.arguments]
-        if steps:
+        if steps and (self.tracks_shapes or self.numbers.are_in_layouts):
             self.fix_all(f"what {self.recording.steps[steps[0]].words} does with other sizes is not known")
         self.mark_followed()
 
@@ -377,6 +381,8 @@ class SizeTracker(TorchFunctionMode):
         """Fix what could not be followed, after the last step."""
         with self.recorder.suspend():
             self.fix_unfollowed()
+            if not self.tracks_shapes:
+                return
             for index, known in enumerate(self.recording.values):
                 tensor = known.tensor()
                 if index not in self.layouts and tensor is not None and self.recorder.value_of(tensor) == index:
@@ -395,8 +401,29 @@ class SizeTracker(TorchFunctionMode):
                     self.env.evaluate_expr(sympy.Eq(symbol, self.hints[symbol], evaluate=False))
 
     def fix_all(self, reason: str) -> None:
-        """Restrict the program to the recorded sizes."""
-        self.fix(set(self.hints), reason)
+        """Restrict the program to the recorded sizes, and to the numbers of data that layouts follow from."""
+        others = set() if self.numbers.are_in_layouts else self.numbers.known.keys()
+        self.fix(self.hints.keys() - others, reason)
+
+    def is_fixed(self, symbol: Any) -> bool:
+        """Whether a guard restricts a symbol to one value."""
+        if not self.env.replace(symbol).free_symbols:
+            return True
+        conditions = [guard.condition for guard in self.env.guards_with_places]
+        return any(isinstance(c, sympy.Eq) and symbol in c.args and not c.free_symbols - {symbol} for c in conditions)
+
+    @property
+    def has_symbols(self) -> bool:
+        """Whether something in the block may be symbolic."""
+        return self.tracks_shapes or bool(self.numbers.known)
+
+    @property
+    def has_free_symbols(self) -> bool:
+        """Whether the program holds for other numbers than the recorded ones."""
+        return self.tracks_shapes or not all(map(self.is_fixed, self.numbers.known))
+
+
+keep_from_compiling(SizeTracker.__torch_function__)
 
 
 def _are_same_operations(steps: Sequence[Step], calls: Sequence[FakeCall]) -> bool:

@@ -14,7 +14,7 @@ import torch
 
 from kernellab._triton.kernel import Kernel
 from kernellab.capture.fake_calls import SYMBOLIC, SymbolicLayout, plain_value, symbols_of
-from kernellab.capture.size import Guard, Sizes, compile_expression, size_or_int, text_of
+from kernellab.capture.size import Guard, Number, Size, Sizes, compile_expression, size_or_int, text_of
 from kernellab.capture.size_tracking import SizeTracker
 from kernellab.capture.tape import (
     WINDOW,
@@ -42,6 +42,8 @@ class LaunchSizes:
         tracker = self.tracker
         if not tracker.is_following:
             args, meta = map_nested((args, meta), plain_value)
+            return kernel.run(*args, grid=grid, warmup=False, **meta)
+        if not tracker.tracks_shapes and not tracker.numbers.known:
             return kernel.run(*args, grid=grid, warmup=False, **meta)
         with tracker.recorder.suspend():
             tracker.fix_unfollowed()
@@ -92,7 +94,9 @@ class LaunchSizes:
             for number in _numbers(tracker.arguments[index][1]):
                 if isinstance(number, torch.SymInt) and number.node.hint == 1:
                     bool(number == 1)  # Triton specializes on 1
-                elif isinstance(number, torch.SymFloat | torch.SymBool):
+                elif isinstance(number, torch.SymBool):
+                    bool(number)  # a guard
+                elif isinstance(number, torch.SymFloat) and not symbols_of(number) <= tracker.numbers.known.keys():
                     tracker.fix(symbols_of(number), f"{name} takes a number computed from it that is not an integer")
         self._require_heuristics(kernel, arguments, record)
         _pin_untraceable_sizes(tracker, index, record)
@@ -192,7 +196,7 @@ def _pin_untraceable_sizes(tracker: SizeTracker, index: int, record: RecordedKer
     """
     step, name = tracker.recording.steps[index], record.kernel.__name__
     integers, grid = _numbers(tracker.arguments[index][1]), tracker.grids[index]
-    tracked = symbols_of([*integers, *grid])
+    tracked = symbols_of([*integers, *grid]) - tracker.numbers.known.keys()
     layouts = [tracker.layouts[i].numbers for i in step.operands if i in tracker.layouts]
     constants = {n for n in (*integers, *grid) if type(n) is int and n > 1}
     compiled_constants = {n for n in record.constants.values() if type(n) is int and n > 1}
@@ -205,7 +209,8 @@ def _pin_untraceable_sizes(tracker: SizeTracker, index: int, record: RecordedKer
         return
     blocks = [v for v in record.constants.values() if type(v) is int and v > 1]
     for number in integers:
-        for block in blocks if isinstance(number, torch.SymInt) else ():
+        is_size = isinstance(number, torch.SymInt) and not tracker.numbers.is_among(symbols_of(number))
+        for block in blocks if is_size else ():
             count = -(-number.node.hint // block)
             if count in grid:
                 with tracker.env.because(f"the grid of {name} is {record.use.grid}"):
@@ -254,6 +259,10 @@ def sizes_of(tracker: SizeTracker) -> Sizes:
         for index in step.results:
             if index >= 0 and step.operation != WINDOW:
                 _resize_storage(recording, index)
+    for symbol, number in tracker.numbers.free():
+        step = recording.steps[number.step]
+        recorded = Number(number.value, symbol) if isinstance(number.value, float) else Size(number.value, symbol)
+        recording.steps[number.step] = dataclasses.replace(step, args=(*step.args[:-1], recorded))
     return Sizes(tuple(_guards(tracker)), tuple(tracker.sources.items()), frozenset(tracker.inspected_storages))
 
 
@@ -295,11 +304,13 @@ class _Sizing:
 
     def number(self, value: Any, symbolic: Any) -> Any:
         """Return a recorded number as a size, where its expression is known."""
-        if not isinstance(symbolic, torch.SymInt):
+        if not isinstance(symbolic, torch.SymInt | torch.SymFloat):
             return value
         expression = self.tracker.env.replace(symbolic.node.expr)
         if not _keep_writable(self.tracker, expression):
             return value
+        if isinstance(symbolic, torch.SymFloat):
+            return Number(value, expression) if expression.free_symbols else value
         return size_or_int(value, expression)
 
     def launch(

@@ -11,7 +11,7 @@ import torch
 
 from kernellab.capture.naming import unique
 from kernellab.capture.plan import COPIED, EMPTY, FILLED, FILLED_WITH, MemoryPlan, writing_call
-from kernellab.capture.program_sizes import SizeStatements
+from kernellab.capture.program_sizes import SizeStatements, number_read
 from kernellab.capture.tape import (
     COPY,
     LAUNCH,
@@ -109,6 +109,8 @@ class _Writer:
         is_new = buffer is not None and buffer.first == number
         if step.operation == LAUNCH:
             yield from self._launch(number, step)
+        elif (symbol := number_read(step)) is not None:
+            yield f"{symbol.name} = {self._text(step.args[0])}.item()"
         elif is_new and buffer is not None and buffer.takes:
             yield f"{name} = {buffer.source}"
             yield from self._contents(step, name, is_there=True)
@@ -119,7 +121,7 @@ class _Writer:
             yield f"{', '.join(targets)}{',' if len(targets) == 1 else ''} = {self._call(step)}"
         else:
             yield f"{name} = {self._call(step)}" if name else self._call(step)
-        if step.has_dynamic_shape:
+        if step.has_dynamic_shape or number_read(step) is not None:
             yield from self.sizes.after(step)
         for value in results if step.has_dynamic_shape else ():
             yield f"refuse(shape_problem({step.words!r}, tuple({value.name}.shape), {value.layout.shape}))"

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 LAUNCH = "launch"  # a kernel; all other operations but `WINDOW` and `COPY` are named as in torch.ops
 WINDOW = "window"  # (value, shape, stride, offset, dtype): its memory in another layout, counted from its first element
 COPY = "layout_copy"  # (value): its memory copied with its strides, gaps included
-READ = "read"  # (value, ..., recorded): a read by Python; a run that reads another value is refused
+# (value, ..., recorded): a read by Python; a run that reads another value is refused, but for a `Size` or a `Number`.
+READ = "read"
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,8 +274,8 @@ class Tape:
 
     @property
     def changes_inputs_before_reading(self) -> bool:
-        """Whether a step changes the memory of an input before Python reads a value of a tensor."""
-        reads = [index for index, step in enumerate(self.steps) if step.operation == READ]
+        """Whether a step changes the memory of an input before the last step whose data a run may be refused for."""
+        reads = [i for i, step in enumerate(self.steps) if step.operation == READ or step.has_dynamic_shape]
         own = {self.values[index].storage for index in self.inputs}
         before = self.steps[: reads[-1]] if reads else ()
         return any(self.values[i].storage in own for step in before if not step.functional for i in step.mutated)

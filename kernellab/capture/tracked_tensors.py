@@ -157,6 +157,15 @@ def random_source(recording: Recording, indices: Iterable[int]) -> str:
     return next((origins[s] for index in indices if (s := recording.values[index].storage) in origins), "")
 
 
+def random_number_problem(place: str, shown: object, source: str) -> str:
+    """Return the message for a number drawn at random from which a fixed part of a program follows."""
+    return (
+        f"{place} reads {shown}, a number that {source} draws at random: a run would draw another, and what Python "
+        "decides by it, or takes as a plain number, is fixed. Hand it on as what item() returns, draw it before the "
+        "block, or let the kernel load it from its tensor."
+    )
+
+
 @dataclass(slots=True)
 class Exposure:
     """Memory that something else than torch holds, too: how it was handed out, and a digest of its contents."""

@@ -22,7 +22,8 @@ import torch
 from kernellab._triton.closure import closure_of
 from kernellab._triton.recorded_launches import LaunchCall, record_launches
 from kernellab.capture.build import build_program
-from kernellab.capture.recorder import FunctionRecorder, OperationRecorder
+from kernellab.capture.function_recorder import FunctionRecorder
+from kernellab.capture.recorder import OperationRecorder
 from kernellab.capture.tape import KernelUse, RecordedKernelLaunch, Tape
 from kernellab.checking.reference import select_arguments
 from kernellab.errors import KernellabError, UsageError

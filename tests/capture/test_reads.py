@@ -29,7 +29,7 @@ def branching(x: torch.Tensor) -> torch.Tensor:
 
 
 def scaling(x: torch.Tensor) -> torch.Tensor:
-    return x / x.max().item()
+    return x / float(x.max())
 
 
 def listing(x: torch.Tensor) -> torch.Tensor:
