@@ -94,6 +94,7 @@ def record_on_device(
         values_of(launch.arguments),
         tuple(helpers),
         tuple(notes),
+        build_graph=lambda: plain.kernel.graph,
     )
 
 

@@ -105,6 +105,7 @@ def record_launch(session: Session, launch: KernelLaunch, request: RecordRequest
         notes,
         failure,
         events,
+        partial(session.compiler.graph, launch.job),
     )
 
 

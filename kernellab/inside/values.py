@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kernellab.compile.argument_values import ArgumentValue
 from kernellab.display import HOOK, Drawable
 from kernellab.errors import UsageError, choice_message
+from kernellab.ir.graph import Graph
 from kernellab.launch.recorded_values import NonFiniteEvent, Program, RecordedValue
 from kernellab.workers.forks_and_interrupts import import_uninterrupted
 
@@ -31,6 +32,7 @@ class Values(Drawable):
     ``source`` is the text of the kernel from ``first_line`` of ``file`` on, and ``helpers`` the same of what it calls:
     (file, first line, text). ``where`` is ``interpreter`` or ``gpu``; ``notes`` say what was sampled or left out, and
     ``failure`` why the program stopped early. ``values["acc", 23, 5]`` is the tensor of a name, line and iteration.
+    ``build_graph`` makes the dataflow graph of the kernel's TTIR, which may compile it.
     """
 
     kernel: str
@@ -46,6 +48,7 @@ class Values(Drawable):
     notes: tuple[str, ...] = ()
     failure: str | None = None
     events: tuple[NonFiniteEvent, ...] = field(default=(), repr=False)
+    build_graph: Callable[[], Graph] | None = field(default=None, repr=False, compare=False)
 
     def __repr__(self) -> str:
         lines = len({value.line for value in self.values})

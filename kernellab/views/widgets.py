@@ -23,7 +23,7 @@ from kernellab.views.report import CellReport, KernelReport
 from kernellab.views.still import WidgetWithStill
 
 
-def _module(script: str, render: str) -> str:
+def widget_module(script: str, render: str) -> str:
     """Return the module of a widget; ``render`` is its function in widgets.js."""
     linked = file_text(__package__, "widgets.js")
     return f"{script}\n{linked}\nconst render = {render};\nexport default {{ render }};\n"
@@ -50,7 +50,7 @@ class GraphView(WidgetWithStill):
             laid out. It is a UsageError, and the state stays as it was.
     """
 
-    _esm = _module(graph_script(), "renderGraph")
+    _esm = widget_module(graph_script(), "renderGraph")
     html = traitlets.Unicode("").tag(sync=True)
     svg = traitlets.Unicode("").tag(sync=True)
     index: traitlets.List[Any] = traitlets.List().tag(sync=True)
@@ -67,6 +67,7 @@ class GraphView(WidgetWithStill):
     query = traitlets.Unicode("").tag(sync=True)
     slice = traitlets.Unicode("").tag(sync=True)
     direction = traitlets.Unicode(Direction.BOTH.value).tag(sync=True)
+    _drawing: GraphPictures | None = None
 
     def __init__(
         self,
@@ -83,7 +84,7 @@ class GraphView(WidgetWithStill):
         self._start(GraphPictures(graph, effects, text), view, argument)
 
     def _start(self, pictures: GraphPictures, view: str | None, argument: str, **state: Any) -> None:
-        self._pictures = pictures
+        self._drawing = pictures
         view = pictures.checked_view(view or pictures.default)
         collapsed, start = pictures.collapsed_at_first(view), pictures.checked_start(view, argument)
         super().__init__(
@@ -97,6 +98,12 @@ class GraphView(WidgetWithStill):
             views=pictures.views,
             **{"html": graph_pane(""), **state},
         )
+
+    @property
+    def _pictures(self) -> GraphPictures:
+        if self._drawing is None:
+            raise StateError("This view has no graph: the kernel does not compile for the target.")
+        return self._drawing
 
     @traitlets.validate("view")
     def _check_view(self, proposal: Any) -> str:
@@ -166,7 +173,7 @@ class Explorer(GraphView):
         StateError: ``stage`` is set to one that the kernel does not have, or ``value`` to one without a drawn layout.
     """
 
-    _esm = _module(explorer_script(), "renderExplorer")
+    _esm = widget_module(explorer_script(), "renderExplorer")
     stage = traitlets.Unicode("").tag(sync=True)
     value = traitlets.Unicode("").tag(sync=True)
 
@@ -208,7 +215,7 @@ class Explorer(GraphView):
             return
         self._has_sass = True
         rendering = self._rendering("sass")
-        self._pictures = rendering.pictures()
+        self._drawing = rendering.pictures()
         self._stages = [stage.name for stage in rendering.exploration.stages]
         with self.hold_sync():
             self.svg = self._pictures.draw(self.view, self.collapsed).svg

@@ -154,6 +154,45 @@ def test_a_pressed_button_keeps_the_focus_and_a_slider_can_be_dragged(open_value
     assert product.values[bridge.widget.position].iteration == (0,)
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_operations_of_the_chosen_line_are_marked_in_the_graph(
+    open_values: Open, product: Values, scheme: str
+) -> None:
+    bridge = open_values(product, scheme)
+    assert not bridge.page.locator(".kv-graph").is_visible()
+    chip(bridge, "y 16x16").click()
+    bridge.wait("() => document.querySelector('.kv-facts').innerText.startsWith('y in line')")
+    words = str(bridge.page.locator("button[aria-expanded]").inner_text())
+    assert re.fullmatch(r"graph: [1-9]\d* operations?", words)
+    bridge.page.locator("button[aria-expanded]").click()
+    line = product.find("y").line
+    bridge.wait("line => document.querySelector('.kg-on')?.dataset.line === String(line)", line)
+    assert bridge.page.locator(".kg-on").first.is_visible()
+    assert {box.get_attribute("data-line") for box in bridge.page.locator(".kg-on").all()} == {str(line)}
+
+
+def test_a_click_on_an_operation_chooses_the_value_of_its_line(open_values: Open, product: Values) -> None:
+    bridge = open_values(product)
+    bridge.page.locator(".kv-source").focus()
+    bridge.page.keyboard.press("g")
+    line = product.find("acc", iteration=1).line
+    bridge.page.locator(f".kg [data-line='{line}']").first.click()
+    bridge.wait("() => document.querySelector('.kv-facts').innerText.startsWith('acc in line')")
+    assert product.values[bridge.widget.position].line == line
+    assert bridge.page.locator(".kv-line.kv-chosen i").inner_text() == str(line)
+    bridge.page.keyboard.press("g")
+    assert not bridge.page.locator(".kv-graph").is_visible()
+
+
+def test_an_argument_of_a_line_lights_its_slice_in_the_graph(open_values: Open, product: Values) -> None:
+    bridge = open_values(product)
+    chip(bridge, "x 16x16").click()
+    bridge.wait("() => document.querySelector('.kv-facts').innerText.startsWith('x in line')")
+    bridge.page.locator(".kv-flow button", has_text="argument M").click()
+    bridge.wait("() => document.querySelectorAll('.kg [data-node].kg-dim').length > 0")
+    assert bridge.widget.slice == "M"
+
+
 def test_a_scalar_is_a_number(open_values: Open, product: Values) -> None:
     bridge = open_values(product)
     chip(bridge, "step = 32").click()
@@ -190,8 +229,15 @@ def test_the_static_page_opens_line_by_line_without_a_script(chromium: Any, prod
     page = context.new_page()
     page.goto((tmp_path / "values.html").as_uri())
     page.locator("summary", has_text="Source with values").click()
-    line = page.locator("details details", has_text=re.compile("acc = tl.dot"))
+    line = page.locator("details details:has(> .kv-line)", has_text=re.compile("acc = tl.dot"))
     line.locator("summary").click()
     assert line.locator("table").is_visible()
     assert line.locator("img.kv-tile").first.is_visible()
+    page.locator("summary", has_text="Dataflow graph").click()
+    number = product.find("acc", iteration=1).line
+    boxes = page.locator(f".kg [data-line='{number}'] > path").all()
+    assert boxes
+    assert {box.evaluate("box => getComputedStyle(box).strokeWidth") for box in boxes} == {"3.5px"}
+    line.locator("summary").first.click()
+    assert "3.5px" not in {box.evaluate("box => getComputedStyle(box).strokeWidth") for box in boxes}
     context.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,8 +13,9 @@ import triton
 import triton.language as tl
 
 import kernellab
-from kernellab.errors import UsageError
+from kernellab.errors import UsageError, WorkerDied
 from kernellab.inside.values import Values
+from kernellab.ir.graph import Graph
 from kernellab.views.palette import MAGENTA, ORANGE, tones
 from kernellab.views.values import MOST_CELLS, ValuesPage, colours_of, miniature, picture, plane_of
 from tests.inside import kernels
@@ -41,6 +43,17 @@ def rounds_by_program(out):
     for step in range(tl.program_id(0) + 1):
         total += step
     tl.store(out + tl.program_id(0), total)
+
+
+@triton.jit
+def long_statement(x, out, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(
+        x + offsets,
+        mask=offsets < n,
+        other=0.0,
+    )
+    tl.store(out + offsets, value * 2, mask=offsets < n)
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +101,7 @@ def test_arguments_that_a_line_names_come_with_what_was_passed(lab: kernellab.La
     x = torch.rand(2, 4)
     values = lab.values(kernels.gather, (1,), x, torch.zeros(4).int(), torch.zeros(4), 4, BLOCK=4)
     tiles = [ValuesPage(values).tile(at) for at in range(len(values.values))]
-    assert {"x 2x4", "n = 4"} <= {words for tile in tiles for words in tile["arguments"]}
+    assert {"x 2x4", "n = 4"} <= {words for tile in tiles for _, words in tile["arguments"]}
 
 
 def test_infinities_in_masked_lanes_of_a_vector_count_as_masked_alone(lab: kernellab.Lab) -> None:
@@ -151,3 +164,40 @@ def test_only_values_open_in_the_widget(long: Values) -> None:
         kernellab.values_view(3)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="page is -1"):
         view.page = -1
+
+
+def test_every_line_of_a_statement_leads_to_its_value_in_the_graph(lab: kernellab.Lab) -> None:
+    values = lab.values(long_statement, (1,), torch.rand(8), torch.zeros(8), 8, BLOCK=8)
+    view = kernellab.values_view(values)
+    view.position = values.values.index(value := values.find("value"))
+    assert (view.file, view.line) == ("", value.line)
+    assert view.tile["operations"] >= 3, "addresses, mask and load stand in four lines"
+    assert f'data-line="{value.line}"' in view.svg
+    assert f'data-line="{value.line + 1}"' not in view.svg
+    view.line = values.find("offsets").line
+    assert values.values[view.position].name == "offsets"
+    view.line = 1
+    assert values.values[view.position].name == "offsets", "a line without values chooses none"
+
+
+def test_a_line_of_a_helper_leads_to_its_value_and_its_operations(lab: kernellab.Lab) -> None:
+    arguments = {"x": torch.rand(16), "out": torch.zeros(16), "scale": 1.5, "shift": 0.25, "BLOCK": 8}
+    values = lab.values(kernels.helpers, (2,), **arguments)
+    view = kernellab.values_view(values)
+    view.line = values.find("scaled").line
+    assert values.values[view.position].name == "scaled"
+    assert view.tile["operations"] >= 1
+
+
+def test_where_there_is_no_graph_the_widget_and_the_page_say_why(long: Values) -> None:
+    def refuse() -> Graph:
+        raise WorkerDied("The lab is closed.")
+
+    closed = replace(long, build_graph=refuse)
+    view = kernellab.values_view(closed)
+    assert "No dataflow graph: The lab is closed." in view.html
+    assert "No dataflow graph: The lab is closed." in ValuesPage(closed).html()
+    view.position = 0
+    assert view.tile["operations"] == 0
+    with pytest.raises(UsageError, match="no graph"):
+        view.slice = "x"

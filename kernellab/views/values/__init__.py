@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
@@ -17,16 +17,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernellab.compile.argument_values import ArgumentValue
+from kernellab.errors import KernellabError
 from kernellab.inside.values import Values
 from kernellab.launch.recorded_values import Program, RecordedValue, ValueKind
 from kernellab.views.elements import code_line, file_text, minify
 from kernellab.views.figures.canvas import value_text
+from kernellab.views.graph import GraphPictures, View, graph_pane, graph_script
 from kernellab.views.palette import GREY, MAGENTA, ORANGE, SCALE_COLOURS, fill_in, tones
+from kernellab.views.values.graph import Place, StatementPlaces, box_class, pictures_of
 
 _MINIATURE, _PICTURE = 24, 128  # the most rows and columns of a miniature, and of a picture on the static page
 MOST_CELLS = 256  # the most rows and columns that the widget shows
 _MOST_ROWS = 12
 _MOST_READERS = 8
+_MARKED = fill_in("stroke:$mark;stroke-width:3.5px")
 _FIGURES = ("min", "max", "mean", "NaN", "inf", "masked")
 
 
@@ -36,8 +40,8 @@ def css() -> str:
 
 
 def script() -> str:
-    """The script of the widget."""
-    return file_text(__package__, "values.js")
+    """The script of the widget, behind that of the graph."""
+    return f"{graph_script()}\n{file_text(__package__, 'values.js')}"
 
 
 @dataclass(frozen=True)
@@ -73,8 +77,23 @@ class ValuesPage:
         )
 
     def html(self) -> str:
-        """The static page: source lines that open without a script, each with its values and a picture."""
-        return f'<style>{css()}</style><div class="kv kv-still">{"".join(map(self._line_details, self.lines))}</div>'
+        """The static page: source lines that open without a script, each with its values and a picture.
+
+        The boxes of open lines are marked in the graph below.
+        """
+        lines, graph = "".join(map(self._line_details, self.lines)), self._still_graph()
+        return f'<style>{css()}</style><div class="kv kv-still">{lines}{graph}</div>'
+
+    def _still_graph(self) -> str:
+        if self.pictures is None:
+            return f'<p class="kv-no-graph">{escape(self.graph_message)}</p>'
+        view = self.pictures.default
+        drawn = self.pictures.draw(view, self.pictures.collapsed_at_first(view))
+        rows = [row for row, line in enumerate(self.lines) if line.positions]
+        boxes = {row: box_class(self._statement_rows[self._line_place(self.lines[row])]) for row in rows}
+        marks = ",".join(f".kv-still:has(.kv-line{row}[open]) .{name}" for row, name in boxes.items())
+        rule = f"<style>{marks}{{{_MARKED}}}</style>" if marks else ""
+        return f"{rule}<details><summary>Dataflow graph</summary>{graph_pane(drawn.svg)}</details>"
 
     def widget_html(self) -> str:
         """The source on the left, with a button for each name, and the pane of a tile on the right."""
@@ -83,7 +102,57 @@ class ValuesPage:
             '<div class="kv-pane"><div class="kv-bar"></div><div class="kv-facts"></div><canvas tabindex="-1"></canvas>'
             '<div class="kv-hover" aria-live="polite"></div><div class="kv-flow"></div></div>'
         )
-        return f'<style>{css()}</style><div class="kv"><div class="kv-source" tabindex="0">{rows}</div>{pane}</div>'
+        graph = escape(self.graph_message) if self.pictures is None else graph_pane("")
+        below = f'<div class="kv-graph" hidden>{graph}</div>'
+        source = f'<div class="kv-source" tabindex="0">{rows}</div>'
+        return f'<style>{css()}</style><div class="kv">{source}{pane}{below}</div>'
+
+    @property
+    def pictures(self) -> GraphPictures | None:
+        """The pictures of the kernel's dataflow graph; None where it has none, see `graph_message`."""
+        return self._pictures_or_reason[0]
+
+    @property
+    def graph_message(self) -> str:
+        """Why there is no graph; "" where there is one."""
+        return self._pictures_or_reason[1]
+
+    @cached_property
+    def _pictures_or_reason(self) -> tuple[GraphPictures | None, str]:
+        try:
+            return pictures_of(self.values, self._places, self._statement_rows), ""
+        except KernellabError as error:
+            return None, f"No dataflow graph: {error.message}"
+
+    @cached_property
+    def _statement_rows(self) -> dict[Place, int]:
+        """The row in the source pane of the first line of each statement."""
+        rows: dict[Place, int] = {}
+        for row, line in enumerate(self.lines):
+            rows.setdefault(self._line_place(line), row)
+        return rows
+
+    def _line_place(self, line: Line) -> Place:
+        return self._places.of(line.file, line.number)
+
+    @cached_property
+    def _operations(self) -> Counter[Place]:
+        """The number of operations of TTIR by statement."""
+        nodes = () if self.pictures is None else self.pictures.whole(View.OPERATIONS).nodes
+        return Counter(Place(node.file or "", node.source_line or 0) for node in nodes if node.operations)
+
+    @cached_property
+    def _places(self) -> StatementPlaces:
+        return StatementPlaces(self.values)
+
+    def place(self, position: int) -> Place:
+        """The statement of a value, by which the graph knows it."""
+        return self._places.of_value(self.values.values[position])
+
+    def position_at(self, place: Place) -> int | None:
+        """The first of the values that a line shows, of the line's statement; None where it has none."""
+        shown = (at for line in self.lines for at in self._last_of_names(line))
+        return next((at for at in shown if self.place(at) == place), None)
 
     @cached_property
     def _rows(self) -> dict[tuple[str, int], int]:
@@ -117,7 +186,8 @@ class ValuesPage:
         )
         pictures = "".join(f"<figure>{picture(value)}</figure>" for value in last if value.shape)
         summary = f'<summary class="kv-line">{code}<span class="kv-chips">{chips}</span></summary>'
-        return f"<details>{summary}{self._table(line)}{pictures}</details>"
+        row = self._rows[line.file, line.number]
+        return f'<details class="kv-line{row}">{summary}{self._table(line)}{pictures}</details>'
 
     def _table(self, line: Line) -> str:
         rows = [self.values.values[position] for position in line.positions]
@@ -140,6 +210,7 @@ class ValuesPage:
         return {
             "position": position,
             "row": self._rows.get((value.file or "", value.line), -1),
+            "operations": self._operations[self.place(position)],
             "title": f"{value_name(value)} in line {value.line}",
             "facts": dict(zip(_FIGURES, _cells(value)[2:], strict=True)),
             "dtype": value.dtype,
@@ -160,7 +231,7 @@ class ValuesPage:
             "reads": [[at, self._label(at)] for at in value.reads],
             "read_by": [[at, self._label(at)] for at in readers[:_MOST_READERS]],
             "more_readers": max(0, len(readers) - _MOST_READERS),
-            "arguments": [self._argument_words(name) for name in value.read_arguments],
+            "arguments": [[name, self._argument_words(name)] for name in value.read_arguments],
             "count": len(self.values.values),
         }
 

@@ -131,7 +131,24 @@ function renderValues({ model, el }) {
   ];
   const previous = button("‹ previous", () => choose(tile.position - 1), "the value computed before");
   const next = button("next ›", () => choose(tile.position + 1), "the value computed next");
-  bar.append(previous, next, ...steppers.map(({ root }) => root));
+  // The graph is laid out when it is first looked at.
+  const below = el.querySelector(".kv-graph"), root = below.querySelector(".kg");
+  let pane = null, unlink = () => {};
+  const toGraph = button("graph", () => showGraph(below.hidden), "the operations of the line in the dataflow graph (key g)");
+  const showGraph = isShown => {
+    below.hidden = !isShown;
+    toGraph.setAttribute("aria-expanded", String(isShown));
+    if (!isShown || !root) return;
+    if (!pane) {
+      root.querySelector(".kg-canvas").innerHTML = model.get("svg");
+      pane = graphPane(root, linkOf(model));
+      unlink = linked(model, root, pane);
+    } else pane.showLine(model.get("file"), model.get("line"));
+    below.scrollIntoView({ block: "nearest" });
+  };
+  toGraph.setAttribute("aria-expanded", "false");
+  root?.addEventListener("kg-node", ({ detail: { line, file } }) => set(model, { line, file }));
+  bar.append(previous, next, toGraph, ...steppers.map(({ root }) => root));
   const swatches = { NaN: colours.nan, inf: colours.inf, masked: "" };
   const factParts = () => Object.entries(tile.facts).filter(([, content]) => content).flatMap(([name, content]) => {
     const swatch = part("i", "", { className: name === "masked" ? "kv-swatch kv-hatch" : "kv-swatch" });
@@ -140,6 +157,11 @@ function renderValues({ model, el }) {
   });
   const links = (content, entries) =>
     entries.length ? [part("span", content), ...entries.map(([at, label]) => button(label, () => choose(at)))] : [];
+  const argumentLinks = () => tile.arguments.map(([name, words]) => {
+    if (!model.get("arguments").includes(name)) return part("span", `argument ${words}`);
+    const light = () => { showGraph(true); set(model, { slice: model.get("slice") === name ? "" : name }); };
+    return button(`argument ${words}`, light, "its slice in the dataflow graph");
+  });
   const show = () => {
     tile = model.get("tile");
     if (tile?.data === undefined) return;
@@ -149,13 +171,14 @@ function renderValues({ model, el }) {
     previous.disabled = tile.position <= 0;
     next.disabled = tile.position + 1 >= tile.count;
     for (const { update } of steppers) update();
+    toGraph.textContent = root ? `graph: ${tile.operations || "no"} operation${tile.operations === 1 ? "" : "s"}` : "graph";
     const sampled = tile.steps.length ? ` · every ${tile.steps.join(" x ")}-th element` : "";
     const coarse = Math.max(...tile.cells_of) > 1 ? ` · a cell is ${tile.cells_of.join(" x ")} elements` : "";
     const shape = ` ${tile.shape.join("x") || "scalar"} ${tile.dtype}`;
     facts.replaceChildren(part("b", tile.title), shape, ...factParts(), sampled, coarse);
     hover.replaceChildren(...(isScalar ? [part("div", numberWords(drawn.exact[0]), { className: "kv-number" })] : []));
     const more = tile.more_readers ? [part("span", `and ${tile.more_readers} more`)] : [];
-    flow.replaceChildren(...links("reads", tile.reads), ...tile.arguments.map(name => part("span", `argument ${name}`)),
+    flow.replaceChildren(...links("reads", tile.reads), ...argumentLinks(),
       ...links("read by", tile.read_by), ...more);
     for (const one of el.querySelectorAll(".kv-chosen")) one.classList.remove("kv-chosen");
     const line = lines.find(one => one.dataset.row === String(tile.row));
@@ -168,7 +191,7 @@ function renderValues({ model, el }) {
     if (chip) choose(Number(chip.dataset.position));
   });
   el.addEventListener("keydown", event => {
-    if (event.target.matches("input")) return;
+    if (event.target.matches("input, select")) return;
     const at = lines.findIndex(line => line.classList.contains("kv-chosen"));
     const toLine = line => line && choose(Number(line.querySelector("button").dataset.position));
     const within = (entries, step) => {
@@ -181,6 +204,7 @@ function renderValues({ model, el }) {
       ArrowRight: () => within(tile?.iterations, 1),
       ArrowLeft: () => within(tile?.iterations, -1),
       n: () => tile && tile.position + 1 < tile.count && choose(tile.position + 1),
+      g: () => showGraph(below.hidden),
       p: () => tile && tile.position > 0 && choose(tile.position - 1),
     };
     if (!keys[event.key] || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -197,8 +221,5 @@ function renderValues({ model, el }) {
   });
   model.on("change:tile", show);
   show();
-  return () => model.off("change:tile", show);
+  return () => { model.off("change:tile", show); unlink(); };
 }
-
-const render = renderValues;
-export default { render };
