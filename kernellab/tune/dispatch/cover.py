@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from functools import reduce
-from math import gcd
+from math import exp, gcd, log
 
 import numpy as np
 
@@ -147,11 +147,11 @@ def _sizes_between(cases: Sequence[Mapping[str, int]]) -> list[dict[str, int]]:
         for name in names:
             low, high = min(values[name]), max(values[name])
             if index % 2:
-                log = rng.uniform(np.log(low), np.log(high))
+                middle = rng.uniform(log(low), log(high))
             else:
-                log = np.log(one[name]) * share + np.log(other[name]) * (1 - share) + rng.gauss(0.0, 0.3)
+                middle = log(one[name]) * share + log(other[name]) * (1 - share) + rng.gauss(0.0, 0.3)
             step = steps[name]
-            sizes[name] = min(high, max(low, step * round(float(np.exp(log)) / step)))
+            sizes[name] = min(high, max(low, step * round(exp(middle) / step)))
         drawn.append(sizes)
     return drawn
 

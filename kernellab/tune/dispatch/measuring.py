@@ -242,8 +242,10 @@ class ForecastSearch:
         left = [forecast for forecast in request.forecasts if forecast.config not in self._asked]
         wanted = [forecast.config for forecast in promising_forecasts(request, left, self._times_ms)]
         owed = request.at_least - tried
-        others = [forecast.config for forecast in left if forecast.config not in wanted]
-        wanted += others[: max(0, owed - len(wanted))]
+        if owed > len(wanted):
+            hopeful = set(wanted)
+            others = [forecast.config for forecast in left if forecast.config not in hopeful]
+            wanted += others[: owed - len(wanted)]
         batch = wanted[: min(max(_BATCH, owed), request.at_most - tried)]
         self._asked |= set(batch)
         return batch

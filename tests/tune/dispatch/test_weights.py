@@ -107,6 +107,7 @@ def test_a_baseline_is_a_config_a_function_or_a_list() -> None:
         configs({"BLOCK": 64})
 
 
+@pytest.mark.slow
 def test_the_rule_takes_the_least_time_of_the_program(small_mix: tuple[Dispatch, Formula]) -> None:
     least_ms = sum(count * best_ms(sizes) for count, sizes in zip(MIX, CASES, strict=True))
     assert program_ms(MIX, small_mix[0]) < 1.005 * least_ms
@@ -138,6 +139,7 @@ def test_frames_have_weights_and_shares(small_mix: tuple[Dispatch, Formula]) -> 
     assert (frame["status"] == "not_timed").sum() == len(small_mix[0].unmeasured)
 
 
+@pytest.mark.slow
 def test_the_interval_of_the_speedup_has_the_real_one() -> None:
     counts = [float(place % 5 + 1) for place in range(len(CASES))]
     slow = CONFIGS[5]
@@ -164,12 +166,14 @@ def test_without_a_baseline_the_best_single_config_is_compared(small_mix: tuple[
     assert "share" in text
 
 
+@pytest.mark.slow
 def test_cases_where_the_baseline_fails_are_left_out() -> None:
     dispatch, _ = tune([1.0] * len(CASES), baseline=5, faults=frozenset({(3, CONFIGS[5])}))
     assert dispatch.speedup is not None
     assert dispatch.speedup.left_out == (CASES[3],)
 
 
+@pytest.mark.slow
 def test_a_case_with_a_small_share_tries_only_what_may_be_much_faster() -> None:
     counts: Mapping[int, float] = {17: 50.0}
     _, machine = tune([counts.get(place, 1.0) for place in range(len(CASES))])
