@@ -87,7 +87,7 @@ def observe_launches(observer: LaunchObserver, *, inductor: bool = False) -> Ite
         return metadata_of(compiled, grid, stream, *args)
 
     def bench(tuner: Any, *args: Any, **meta: Any) -> Any:
-        with _entered(_IN_TRIALS):
+        with _mark_thread(_IN_TRIALS):
             return bench_config(tuner, *args, **meta)
 
     metadata_of, bench_config = CompiledKernel.launch_metadata, Autotuner._bench
@@ -123,7 +123,7 @@ def _exit_hook(hook: Callable[[Any], None]) -> Iterator[None]:
 
 
 @contextmanager
-def _entered(threads: set[int]) -> Iterator[None]:
+def _mark_thread(threads: set[int]) -> Iterator[None]:
     """Add this thread to a set inside a with statement."""
     thread = get_ident()
     is_outer = thread not in threads
@@ -186,7 +186,7 @@ def _observe_inductor(observer: LaunchObserver, inductor: bool) -> Any:
         is_settled = len(tuner.launchers) == 1
         if is_observed and is_settled:
             observer.before_launch(tuner, None, args, False)
-        with _entered(_IN_INDUCTOR):
+        with _mark_thread(_IN_INDUCTOR):
             result = run_original(tuner, *args, stream=stream, benchmark_run=benchmark_run, **meta)
         if is_observed:
             if not is_settled:  # the first launch, which has chosen a config
