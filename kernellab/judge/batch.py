@@ -22,6 +22,7 @@ from typing import Any, Protocol
 from kernellab.errors import JudgeFailed, KernellabError, UsageError, first_line, plural, value_text
 from kernellab.judge import VERB, failing_as_judge
 from kernellab.judge.results_file import Question, ResultsFile
+from kernellab.judge.sandbox import bytes_of_candidate
 from kernellab.judge.verdict import SCHEMA, Verdict, judge_options, require_key, signature_of
 from kernellab.tune.executors import RemoteCall, cluster_of, executor_of, is_missing_module
 from kernellab.workers.forks_and_interrupts import ProgressCallback
@@ -159,7 +160,7 @@ class ExecutorLanes:
         Raises:
             JudgeFailed: the executor takes no calls.
         """
-        texts = (Path(call.spec).read_bytes(), Path(call.candidate).read_bytes())
+        texts = (Path(call.spec).read_bytes(), bytes_of_candidate(Path(call.candidate)))
         message = pickle.dumps(replace(call, texts=texts))
         try:
             future = self.executor.submit(pickle.loads, pickle.dumps(RemoteCall(answer_remotely, message)))
@@ -320,7 +321,7 @@ def _failure_of_lost(exc: BaseException) -> KernellabError:
 
 def _digest(path: Path) -> str:
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        return hashlib.sha256(bytes_of_candidate(path)).hexdigest()
     except OSError:
         return ""
 

@@ -96,38 +96,55 @@ class _Pipes:
 def main(path: list[str], module: str, descriptor: str) -> NoReturn:
     """Be the starter: import the module, then fork a supervisor for each request that comes over a socket.
 
-    It ends with the judge, or after a minute without requests.
+    When the judge ends or takes another starter, or after a minute without anything to do, it ends with its children.
     """
     close_to_others()
     requests = socket.socket(fileno=int(descriptor))
     sys.path[:] = path
-    failure = ""
-    try:
-        importlib.import_module(module)
-    except BaseException:  # noqa: BLE001 - becomes an error of the judge
-        failure = traceback.format_exc()
+    failure = _failure_of_import(module)
     poll = select.poll()
     poll.register(requests, select.POLLIN)
     last_s, is_open = time.monotonic(), True
     while True:
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
-        if poll.poll(1e3 if is_open else 0):
+        has_children = _reap_children()
+        if is_open and poll.poll(1e3):
             message, descriptors, _, _ = socket.recv_fds(requests, len(START), _DESCRIPTORS)
             if not message:
-                os._exit(0)
+                is_open = False
+                continue
             if os.fork() == 0:
                 requests.close()
                 _be_supervisor(descriptors, failure)
             for received in descriptors:
                 os.close(received)
             last_s = time.monotonic()
+        elif has_children:
+            last_s = time.monotonic()
+            if not is_open:
+                time.sleep(_TICK_MS * 1e-3)
         elif not is_open:
             os._exit(0)
         elif time.monotonic() - last_s > _IDLE_S:
             requests.shutdown(socket.SHUT_RD)  # from now on the judge cannot send; what it sent before is served
-            is_open = False
+
+
+def _failure_of_import(module: str) -> str:
+    """Import a module; return the traceback of an error of it, or ""."""
+    try:
+        importlib.import_module(module)
+    except BaseException:  # noqa: BLE001 - becomes an error of the judge
+        return traceback.format_exc()
+    return ""
+
+
+def _reap_children() -> bool:
+    """Take note of children that have ended; return whether some have not."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return False
+    return True
 
 
 def _be_supervisor(descriptors: list[int], failure: str) -> NoReturn:

@@ -27,7 +27,7 @@ from kernellab.judge.cpu_launcher import CpuLauncher
 from kernellab.judge.kernel_text import clean_closure, parameter_names_of, problem_of_constant, problems_of_closure
 from kernellab.judge.operations import operation_problem
 from kernellab.judge.program import CandidateProgram, program_of_json
-from kernellab.judge.sandbox import SandboxResult, run_confined
+from kernellab.judge.sandbox import MOST_CANDIDATE_BYTES, SandboxResult, bytes_of_candidate, run_confined
 from kernellab.judge.specification import Case, Specification, read_specification
 from kernellab.judge.verdict import AS_SPECIFIED, Decision, Reason, Verdict
 from kernellab.source import Closure, closure_of_json
@@ -40,7 +40,6 @@ _TARGET = "cuda:90"
 _PROCESS = "kernellab.judge.candidate_process"
 _REASONS_AT_MOST = 5
 _LIMITS = 4  # all trials together, in time limits of a launch
-_MOST_FILE_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +78,7 @@ def judge(
     file = Path(candidate)
     if not file.is_file():
         raise UsageError(f"{value_text(str(candidate))} is not a file; expected a candidate, such as softmax.py.")
-    content = file.read_bytes()
+    content = bytes_of_candidate(file)
     seed = secrets.randbits(48) if seed is None else seed
     launcher = CpuLauncher(timeout_s)
     has_gpu = time and torch.cuda.is_available()
@@ -165,8 +164,8 @@ def submission_of(specification: Specification, name: str, content: bytes, timeo
 
     ``name`` and ``content`` are those of its file as it was when the judge was called.
     """
-    if len(content) > _MOST_FILE_BYTES:
-        detail = f"{name} has {len(content):,} bytes; a candidate has at most {_MOST_FILE_BYTES:,}."
+    if len(content) > MOST_CANDIDATE_BYTES:
+        detail = f"{name} has more than {MOST_CANDIDATE_BYTES:,} bytes, the most of a candidate."
         return Submission(reasons=(Reason("too_large", detail, name),))
     with tempfile.TemporaryDirectory(prefix="kernellab-candidate-") as folder:
         file = Path(folder) / name

@@ -18,6 +18,7 @@ import select
 import shutil
 import signal
 import socket
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -33,6 +34,7 @@ from kernellab.judge.starter import Starter
 from kernellab.workers.forks_and_interrupts import Stop, close_in_child, lock, run_uninterrupted, socketpair
 from kernellab.workers.scratch import has_room, temporary_folder
 
+MOST_CANDIDATE_BYTES = 4 << 20
 _FILE_BYTES = 32 << 20
 _SCRATCH_BYTES = 1 << 30
 _SCRATCH_ENTRIES = 20_000
@@ -73,6 +75,12 @@ class Limits:
     timeout_s: float = 30.0
     memory_bytes: int = 6 << 30
     start_s: float = 60.0
+
+
+def bytes_of_candidate(file: Path) -> bytes:
+    """Return the content of a candidate's file; of one that is too large, its start and one byte too many."""
+    with file.open("rb") as opened:
+        return opened.read(MOST_CANDIDATE_BYTES + 1)
 
 
 def run_confined(
@@ -124,6 +132,7 @@ class _Process:
     """A supervisor with its pipes, and what came through them."""
 
     lifeline: socket.socket
+    starter: subprocess.Popen[bytes]
     control: IO[bytes]
     status_pipe: IO[bytes]
     result_pipe: IO[bytes]
@@ -177,6 +186,8 @@ class _Process:
                 self.read_status()
             for pipe in (self.control, self.status_pipe, self.result_pipe, self.lifeline):
                 pipe.close()
+            with _STARTING:
+                _STARTER.release(self.starter)
 
     def _await_end(self) -> None:
         """Wait until the supervisor has ended, and kill it with its group where that takes too long."""
@@ -199,7 +210,8 @@ class _Process:
         """
         if not self.is_ready:
             with _STARTING:
-                _STARTER.end()  # the next one gets a new one
+                if _STARTER.popen is self.starter:
+                    _STARTER.replace()  # the next one gets a new one; what the old one has started goes on
             reason = self.failure or f"it was not ready after {limits.start_s:g} s, or was ended from outside"
             raise JudgeFailed(f"The process for the candidate did not start: {reason}.", detail=printed)
 
@@ -254,7 +266,7 @@ def _start(setup: Setup, request: bytes, output: IO[bytes]) -> _Process:
             os.set_blocking(descriptor, False)
             ours.append(close_in_child(os.fdopen(descriptor, "rb", buffering=0)))
         try:
-            _STARTER.request(
+            starter = _STARTER.request(
                 setup.module, setup.scratch, [given.fileno(), output.fileno(), *theirs, their_lifeline.fileno()]
             )
         except OSError as exc:
@@ -262,7 +274,7 @@ def _start(setup: Setup, request: bytes, output: IO[bytes]) -> _Process:
             for pipe in ours:
                 pipe.close()
             raise JudgeFailed(f"The process for the candidate did not start: {exc}.") from exc
-    return _Process(lifeline, control=ours[0], status_pipe=ours[1], result_pipe=ours[2])
+    return _Process(lifeline, starter, control=ours[0], status_pipe=ours[1], result_pipe=ours[2])
 
 
 def _available(pipe: IO[bytes]) -> bytes | None:

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernellab.judge.confined_process import SCRATCH_VARIABLES, START
@@ -31,28 +31,58 @@ main(path, *sys.argv[1:])
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
 class Starter:
-    """A process that has imported a module, and forks supervisors. A new one replaces it for another search path."""
+    """A process that has imported a module, and forks supervisors. A new one replaces it for another search path.
+
+    One that was replaced lives on while supervisors of it run: ``running`` counts those of each.
+    """
 
     started_for: tuple[str, list[str]] | None = None
     requests: socket.socket | None = None
     popen: subprocess.Popen[bytes] | None = None
+    running: dict[subprocess.Popen[bytes], int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         at_fork(self, in_child=Starter._disown)
 
-    def request(self, module: str, scratch: str, descriptors: Sequence[int]) -> None:
-        """Ask for a supervisor with these descriptors. What an import writes goes to ``scratch``.
+    def request(self, module: str, scratch: str, descriptors: Sequence[int]) -> subprocess.Popen[bytes]:
+        """Ask for a supervisor with these descriptors; return the process that forks it, for `release`.
+
+        What an import writes goes to ``scratch``.
 
         Raises:
             OSError: the system starts no process.
         """
         needed = (module, _search_path())
+        is_sent = False
         if self.started_for == needed and self.requests is not None:
             with contextlib.suppress(OSError):  # it has ended, perhaps since it had nothing to do
                 socket.send_fds(self.requests, [START], descriptors)
-                return
-        self.end()
-        socket.send_fds(self._begin(*needed, scratch), [START], descriptors)
+                is_sent = True
+        if not is_sent:
+            self.replace()
+            socket.send_fds(self._begin(*needed, scratch), [START], descriptors)
+        assert self.popen is not None
+        self.running[self.popen] = self.running.get(self.popen, 0) + 1
+        return self.popen
+
+    def release(self, popen: subprocess.Popen[bytes]) -> None:
+        """Take note that a supervisor has ended; the last one of a replaced process ends that as well."""
+        if popen in self.running:
+            self.running[popen] -= 1
+            self._end_idle()
+
+    def replace(self) -> None:
+        """Have the next request begin a new process."""
+        if self.requests is not None:
+            self.requests.close()
+        self.started_for = self.requests = self.popen = None
+        self._end_idle()
+
+    def _end_idle(self) -> None:
+        for popen in [popen for popen, count in self.running.items() if count <= 0 and popen is not self.popen]:
+            popen.kill()
+            popen.wait()
+            del self.running[popen]
 
     def _begin(self, module: str, path: list[str], scratch: str) -> socket.socket:
         package = str(Path(__file__).parents[1] / "__init__.py")
@@ -68,20 +98,14 @@ class Starter:
                 env=_child_variables(scratch),
                 start_new_session=True,
             )
+        self.running[self.popen] = 0
         self.started_for, self.requests = (module, path), ours
         return ours
 
-    def end(self) -> None:
-        """End the process; supervisors that it has forked see that it is gone, and end as well."""
-        if self.requests is not None and self.popen is not None:
-            self.requests.close()
-            self.popen.kill()
-            self.popen.wait()
-        self._disown()
-
     def _disown(self) -> None:
-        if self.popen is not None:
-            self.popen.returncode = self.popen.returncode or 0  # only its parent can wait for it
+        for popen in self.running:
+            popen.returncode = popen.returncode or 0  # only its parent can wait for it
+        self.running.clear()
         self.started_for = self.requests = self.popen = None
 
 

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -479,6 +480,23 @@ def test_a_starter_that_was_ended_from_outside_is_replaced() -> None:
     os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)
     assert ran("answer(2)").data == b"2"
     assert starter() != first
+
+
+@pytest.mark.slow
+def test_a_failed_start_leaves_the_processes_of_other_threads() -> None:
+    wait = "import time\ntime.sleep(1.5)\nanswer('whole')"
+    with ThreadPoolExecutor(1) as threads:
+        other = threads.submit(ran, wait)
+        while not (sandbox._STARTER.popen and sandbox._STARTER.running.get(sandbox._STARTER.popen)):
+            assert not other.done()
+        first = starter()
+        with pytest.raises(JudgeFailed):
+            run_with_layers(MODULE, b"", [], Limits(start_s=0.0), ALL_LAYERS)
+        assert ran("answer(2)").data == b"2"
+        assert starter() != first
+        assert other.result().data == b"whole"
+    with pytest.raises(ProcessLookupError):
+        os.kill(first, 0)
 
 
 @pytest.mark.parametrize("layers", [ALL_LAYERS, NO_NAMESPACES], ids=["all", "neither namespaces nor filter"])
