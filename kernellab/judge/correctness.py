@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from kernellab.judge.distributions import IN_RING
 from kernellab.judge.in_ring import expected_in_ring
 from kernellab.judge.layouts import Gaps, fill_gaps
 from kernellab.judge.questions import SOME, Programs, Question, Questions
-from kernellab.judge.replay import POISONS, Launcher, Replay, ReplayError, copies_of, same_bits
+from kernellab.judge.replay import POISONS, Launcher, Replay, ReplayError, ReplayTimeout, bytes_of, copies_of, same_bits
 from kernellab.judge.specification import Specification
 from kernellab.judge.tolerances import with_tolerance
 from kernellab.judge.verdict import AS_SPECIFIED, Decision, Reason, Trial, Verdict
@@ -57,8 +58,14 @@ class Examiner:
     config: int = 0
     limit_s: float = 120.0
     notes: dict[str, None] = field(default_factory=dict)
+    deadline_s: float = math.inf
     _filled: dict[int, tuple[str, ...]] = field(default_factory=dict)
     _beyond_bounds: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def _changeable(self) -> frozenset[str]:
+        """The arguments that ``solve`` may change."""
+        return frozenset((*self.specification.outputs, *self.specification.changes))
 
     def questions(self, seed: int) -> Iterator[Question]:
         """Yield the trials; see `Questions`."""
@@ -218,24 +225,41 @@ class Examiner:
             fill_output(given[name], poison)
         config = self.config if question.config is None else question.config
         replay = Replay(self.programs[question.number], self.kernels, self.launch, poison, self.device, config)
+        replay.deadline_s = self.deadline_s
+        if question.distribution == AS_SPECIFIED and self.specification.allow == "triton" and self.device == "cpu":
+            replay.sources = [name for name in inputs if name not in self._changeable]
         try:
             made = replay.run(given)
         except (UnsafeLaunch, FailedLaunch, ReplayError) as exc:
             return [], self._failure(question, exc)
         problem = (
-            self._aliased_output(question, given, made)
+            self._copied_output(question, replay, made)
+            or self._aliased_output(question, given, made)
             or self._changed_input(question, inputs, given)
             or self._written_gap(question, gaps)
         )
         return made, problem
 
+    def _copied_output(
+        self, question: Question, replay: Replay, outputs: Sequence[torch.Tensor]
+    ) -> tuple[Decision, Reason] | None:
+        """Return the reason against an output that torch has copied or cast from an input, and no kernel computed."""
+        for output in outputs if replay.moved else ():
+            bits = bytes_of(output).numpy().tobytes()
+            step = next((step for step, moved in replay.moved if bits in moved.numpy().tobytes()), None)
+            if step is not None and output.numel() >= SOME:
+                detail = "An output is what torch has copied from an input: no kernel computes it."
+                return Decision.REFUSED, Reason("torch_operation", detail, self.file, step.line, question.words)
+        return None
+
     def _aliased_output(
         self, question: Question, given: Mapping[str, Any], outputs: Sequence[torch.Tensor]
     ) -> tuple[Decision, Reason] | None:
         """Return the reason against an output that lies in the memory of an input which it may not change."""
-        allowed = {*self.specification.outputs, *self.specification.changes}
         tensors = {name: value for name, value in given.items() if isinstance(value, torch.Tensor) and value.numel()}
-        owners = {value.untyped_storage().data_ptr(): name for name, value in tensors.items() if name not in allowed}
+        owners = {
+            value.untyped_storage().data_ptr(): name for name, value in tensors.items() if name not in self._changeable
+        }
         for output in outputs:
             owner = owners.get(output.untyped_storage().data_ptr()) if output.numel() else None
             if owner is not None:
@@ -247,6 +271,9 @@ class Examiner:
         line = getattr(exc, "line", None)
         if isinstance(exc, UnsafeLaunch):
             return Decision.UNSAFE, Reason(exc.rule, f"{exc.message}.", self.file, line, question.words)
+        if isinstance(exc, ReplayTimeout):
+            detail = f"Its trials take more than {self.limit_s:g} s."
+            return Decision.REFUSED, Reason("time_limit", detail, self.file, line, question.words)
         rule = "program" if isinstance(exc, ReplayError) else "launch_fails"
         decision = Decision.REFUSED if isinstance(exc, ReplayError) else Decision.WRONG
         return decision, Reason(rule, exc.message, self.file, line, question.words)
@@ -254,9 +281,12 @@ class Examiner:
     def _changed_input(
         self, question: Question, inputs: Mapping[str, Any], given: Mapping[str, Any]
     ) -> tuple[Decision, Reason] | None:
-        allowed = {*self.specification.outputs, *self.specification.changes}
         for name, value in inputs.items():
-            if isinstance(value, torch.Tensor) and name not in allowed and not same_bits(value, given[name].cpu()):
+            if (
+                isinstance(value, torch.Tensor)
+                and name not in self._changeable
+                and not same_bits(value, given[name].cpu())
+            ):
                 detail = f"The candidate changes its input {name}, which the specification does not name as changed."
                 return Decision.WRONG, Reason("input_changed", detail, self.file, trial=question.words)
         return None
@@ -369,6 +399,7 @@ def examine(examiner: Examiner, seed: int) -> Verdict:
     trials: list[Trial] = []
     reasons: list[Reason] = []
     decision, began = Decision.ACCEPTED, perf_counter()
+    examiner.deadline_s = monotonic() + examiner.limit_s
     for question in examiner.questions(seed):
         answer = examiner.answer(question)
         trials.append(answer.trial)

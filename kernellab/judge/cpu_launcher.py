@@ -13,7 +13,7 @@ from kernellab.judge.program import LaunchVariant
 from kernellab.launch.run import Finding, FindingKind, InterpretJob
 from kernellab.source import Closure
 from kernellab.target import multiprocessors
-from kernellab.workers.worker import Job, Worker
+from kernellab.workers.worker import Job, Worker, answer_at_once
 
 UNSAFE = {
     FindingKind.OUT_OF_BOUNDS: "reaches beyond its memory",
@@ -85,12 +85,12 @@ class CpuLauncher:
             ring = self.is_in_ring
             job = InterpretJob(closure, shared.launch, constants, warps, multiprocessors(), algebra=ring)
             try:
+                self._limit_memory()
                 outcome = self.worker.run(Job(interpret, job, f"kernel {name}"), self.timeout_s)
             except WorkerTimeout as exc:
                 raise FailedLaunch(f"{name} did not end within {self.timeout_s:g} s on the CPU.") from exc
             except WorkerDied as exc:
                 raise FailedLaunch(f"{name} ended the process that ran it.") from exc
-            self._limit_memory()
             if outcome.failure is None:
                 shared.take_back(outcome.written)
         for finding in outcome.findings:
@@ -103,7 +103,9 @@ class CpuLauncher:
         self.notes.update(dict.fromkeys(outcome.notes))
 
     def _limit_memory(self) -> None:
-        """Bound the memory of the worker's process, once per process."""
+        """Bound the memory of the worker's process, once per process, before it runs a kernel."""
+        if self.worker.pid is None or self.worker.pid not in self._limited:
+            self.worker.run(Job(answer_at_once, None, "the start"), self.timeout_s)
         pid = self.worker.pid
         if pid is not None and pid not in self._limited and hasattr(resource, "prlimit"):
             self._limited.add(pid)

@@ -19,6 +19,20 @@ ALLOCATIONS = EMPTY | frozenset(
 )
 """Operations that make memory, or fill it with one number."""
 
+_VIEWS = frozenset(
+    {
+        *("alias", "as_strided", "broadcast_to", "chunk", "detach", "diagonal", "expand", "expand_as", "flatten", "mT"),
+        *("movedim", "moveaxis", "narrow", "numpy_T", "permute", "ravel", "select", "slice", "split"),
+        *("split_with_sizes", "squeeze", "swapaxes", "swapdims", "t", "tensor_split", "transpose", "unbind"),
+        *("unflatten", "unfold", "unsqueeze", "view", "view_as", "view_as_complex", "view_as_real", "lift_fresh"),
+        *("hsplit", "vsplit", "dsplit", "_unsafe_view", "reshape", "reshape_as", "contiguous", "real"),
+    }
+)
+"""Operations that give a view, or a copy in another layout where no view has it. Under inference mode, torch shows
+`reshape` and `flatten` themselves."""
+_COPIES = frozenset({"clone", "copy_", "_to_copy", "to"})
+"""Operations that copy: `to` and `copy_` into another dtype, too."""
+
 _REFUSED = frozenset({"set_", "resize_", "resize_as_", "from_file", "record_stream", "_local_scalar_dense", "item"})
 
 
@@ -39,7 +53,7 @@ def operation_problem(name: str, allow: str) -> tuple[str, str] | None:
         return None
     if name == READ:
         return "host_reads_data", "Python reads values of a tensor: what follows would hold for these values alone"
-    short = name.split(".")[1] if name.count(".") == 2 else name
+    short = _short(name)
     if name != COPY:
         operation = operation_named(name)
         if operation is None or short in _REFUSED:
@@ -48,17 +62,25 @@ def operation_problem(name: str, allow: str) -> tuple[str, str] | None:
             return "random", f"torch's {short} draws random numbers, so no run repeats another"
         if torch.Tag.dynamic_output_shape in operation.tags and short != "index":
             return "shape_from_data", f"the shape of what torch's {short} returns depends on data"
-        if name in ALLOCATIONS or _is_view(operation):
+        if name in ALLOCATIONS:
             return None
-    if allow == "torch":
+    if allow == "torch" or name == COPY or short in _VIEWS | _COPIES:
         return None
     return (
         "torch_operation",
-        f'torch\'s {short} computes or copies; allow = "triton" leaves allocation, views and launches',
+        f'torch\'s {short} computes; allow = "triton" leaves allocation, views, copies and launches',
     )
 
 
-def _is_view(operation: Any) -> bool:
-    """Whether an operation returns views of its operands and changes nothing."""
-    schema = operation._schema
-    return not schema.is_mutable and any(value.alias_info is not None for value in schema.returns)
+def keeps_bits(name: str) -> bool:
+    """Whether an operation that `operation_problem` lets a candidate of kernels use moves bits, and never rounds."""
+    return name in {LAUNCH, WINDOW, COPY} or name in ALLOCATIONS or _short(name) in _VIEWS | {"clone"}
+
+
+def is_copy(name: str) -> bool:
+    """Whether an operation copies, or may, as ``reshape`` does."""
+    return name == COPY or _short(name) in _COPIES | {"reshape", "reshape_as", "contiguous", "flatten", "ravel"}
+
+
+def _short(name: str) -> str:
+    return name.split(".")[1] if name.count(".") == 2 else name

@@ -20,6 +20,7 @@ from kernellab.source.validation import MalformedData, reading, require, require
 
 MOST_STEPS = 20_000
 MOST_VALUES = 100_000
+MOST_LINES = 10_000_000
 MOST_CONSTANT_BYTES = 16 << 20
 _MOST_DEPTH = 20
 _OPTIONS = frozenset({"num_warps", "num_stages", "num_ctas", "maxnreg", "enable_fp_fusion", "launch_cooperative_grid"})
@@ -267,7 +268,7 @@ def _step(data: Any, values: int, kernels: int, where: str) -> ProgramStep:
     operation = _text(data["operation"], f"the operation of {where}")
     is_launch = operation == LAUNCH
     line = data["line"]
-    require(line is None or type(line) is int, f"the line of {where}", line, "a number")
+    require(line is None or (type(line) is int and 0 < line < MOST_LINES), f"the line of {where}", line, "a line")
     require(type(data["several"]) is bool, f"several of {where}", data["several"], "true or false")
     results = tuple(-1 if index == -1 else _index(index, values) for index in data["results"])
     variants: tuple[LaunchVariant, ...] = ()

@@ -10,7 +10,7 @@ import torch
 
 from kernellab.errors import UsageError
 from kernellab.judge.distributions import CHANGES, IN_RING, NONFINITE, is_floating, redraw
-from kernellab.judge.operations import operation_problem
+from kernellab.judge.operations import keeps_bits
 from kernellab.judge.program import CandidateProgram
 from kernellab.judge.specification import Case, Specification
 from kernellab.judge.verdict import AS_SPECIFIED, Trial
@@ -130,8 +130,8 @@ class Questions:
         return chosen
 
     def _is_made_of_kernels(self, number: int) -> bool:
-        """Whether all that a program computes is computed by kernels."""
-        return not any(operation_problem(step.operation, "triton") for step in self.programs[number].steps)
+        """Whether all that a program computes is computed by kernels, casts included."""
+        return all(keeps_bits(step.operation) for step in self.programs[number].steps)
 
 
 def config_count(program: CandidateProgram) -> int:

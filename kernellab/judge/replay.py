@@ -6,7 +6,9 @@ there by chance shows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +19,7 @@ from kernellab.capture.plan import EMPTY
 from kernellab.capture.tape import COPY, LAUNCH, WINDOW, Addresses, Ref, TapeDescriptor, map_nested, members_of
 from kernellab.errors import KernellabError
 from kernellab.ir.effects import REACHED
-from kernellab.judge.operations import operation_named
+from kernellab.judge.operations import is_copy, operation_named
 from kernellab.judge.program import CandidateProgram, LaunchVariant, ProgramStep, ProgramValue, TorchName
 from kernellab.launch.arguments import span_elements
 from kernellab.launch.memory import apart, words_of
@@ -25,6 +27,8 @@ from kernellab.source import Closure
 
 POISONS = (0xFF, 0x5A, 0xC3)
 """Bytes that allocated memory is filled with: NaN, then numbers of either sign."""
+_MOST_ELEMENTS = 1 << 33  # of an operand or result, repeated ones counted
+_MOST_WORK = 4e12  # multiplications of one operation, about a minute on a CPU
 
 
 class ReplayError(KernellabError):
@@ -33,6 +37,10 @@ class ReplayError(KernellabError):
     def __init__(self, message: str, line: int | None = None) -> None:
         super().__init__(message)
         self.line = line
+
+
+class ReplayTimeout(ReplayError):
+    """A program that takes too long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +66,10 @@ Memory that it reaches through addresses in these has names that are not paramet
 class Replay:
     """One run of a program. ``device`` is where its memory lies, ``poison`` the byte that it is filled with, or None.
 
-    ``config`` is the config that autotuned launches take, ``most_bytes`` how much memory one step may make.
+    ``config`` is the config that autotuned launches take. ``most_bytes`` is how much memory the program may make, and
+    ``deadline_s`` the time, as of ``time.monotonic``, after which no step begins. ``moved`` are the contents that torch
+    alone has copied from the inputs ``sources``, each with its step, as they were when a kernel first got them, or at
+    the end.
     """
 
     program: CandidateProgram
@@ -68,21 +79,33 @@ class Replay:
     device: str = "cpu"
     config: int = 0
     most_bytes: int = 4 << 30
+    deadline_s: float = math.inf
+    sources: Collection[str] = ()
+    moved: list[tuple[ProgramStep, torch.Tensor]] = field(default_factory=list)
     _tensors: dict[int, torch.Tensor] = field(default_factory=dict)
+    _given: set[int] = field(default_factory=set)  # storages that hold what inputs held, and nothing of a kernel
+    _copies: dict[int, tuple[ProgramStep, torch.Tensor]] = field(default_factory=dict)
+    _made_bytes: int = 0
 
     def run(self, inputs: Mapping[str, Any]) -> list[torch.Tensor]:
         """Run on inputs by name, which the program may change; return its outputs.
 
         Raises:
             ReplayError: a step does not do what the program says.
+            ReplayTimeout: it takes too long.
             KernellabError: a kernel fails.
         """
         self._tensors = {index: inputs[name] for name, index in self.program.inputs}
+        self._given = {_storage_of(inputs[name]) for name, _ in self.program.inputs if name in self.sources}
         for index, content in self.program.constants:
             self._tensors[index] = self._constant(self.program.values[index], content)
         with torch.no_grad():
             for step in self.program.steps:
+                if time.monotonic() > self.deadline_s:
+                    raise ReplayTimeout("Its trials take too long.", step.line)
                 self._step(step)
+        for storage in list(self._copies):
+            self._note_moved(storage)
         return [self._tensors[index] for index in self.program.outputs]
 
     def _step(self, step: ProgramStep) -> None:
@@ -93,9 +116,12 @@ class Replay:
         if step.operation == WINDOW:
             result = self._window(step, *args)
         elif step.operation == COPY:
+            self._reserve(step, span_elements(args[0].shape, args[0].stride()) * args[0].element_size())
             result = layout_copy(args[0])
         else:
             result = self._operation(step, args, kwargs)
+        if is_copy(step.operation):
+            self._note_copy(step, args, result)
         self._keep(step, result)
 
     def _launch(self, step: ProgramStep) -> None:
@@ -110,7 +136,28 @@ class Replay:
                 if isinstance(part, Addresses)
                 for position, ref, _ in part.entries
             }
-            self.launch(self.kernels[step.kernel], variant, {**arguments, **apart(reached, arguments)})
+            everything = {**arguments, **apart(reached, arguments)}
+            for part in members_of(everything):
+                tensor = part.base if isinstance(part, DescriptorArgument) else part
+                if isinstance(tensor, torch.Tensor):
+                    self._note_moved(_storage_of(tensor))
+            self.launch(self.kernels[step.kernel], variant, everything)
+
+    def _note_copy(self, step: ProgramStep, args: Sequence[Any], result: Any) -> None:
+        """Note where a step has copied what came from inputs."""
+        source = args[1] if step.operation.startswith("aten.copy_.") else args[0]
+        is_tensor = isinstance(result, torch.Tensor) and bool(result.numel())
+        if is_tensor and _storage_of(source) in self._given and _storage_of(result) != _storage_of(source):
+            self._given.add(_storage_of(result))
+            self._copies[_storage_of(result)] = step, result
+
+    def _note_moved(self, storage: int) -> None:
+        """Keep what torch has copied to a storage, before a kernel changes it."""
+        if storage in self._copies:
+            step, tensor = self._copies.pop(storage)
+            memory = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
+            self.moved += [(step, bytes_of(tensor).clone()), (step, memory.clone())]
+            self._given.discard(storage)
 
     def _operation(self, step: ProgramStep, args: Any, kwargs: dict[str, Any]) -> Any:
         operation = operation_named(step.operation)
@@ -119,26 +166,45 @@ class Replay:
         try:
             self._require_room(step, operation, args, kwargs)
             result = operation(*args, **kwargs)
-        except (RuntimeError, TypeError, ValueError, IndexError) as exc:
+        except ReplayError:
+            raise
+        except Exception as exc:  # torch's checks of arguments raise what they like
             first = str(exc).splitlines()[0] if str(exc) else type(exc).__name__
-            raise ReplayError(f"torch's {step.operation.split('.')[1]} fails: {first}", step.line) from exc
+            raise ReplayError(f"torch's {_name_of(step)} fails: {first}", step.line) from exc
         if step.operation in EMPTY and self.poison is not None:
             fill_bytes(result, self.poison)
         return result
 
     def _require_room(self, step: ProgramStep, operation: Any, args: Any, kwargs: dict[str, Any]) -> None:
-        """Refuse an operation whose results take too much memory; they are computed without data first."""
+        """Refuse an operation that takes too much memory or time on a CPU; it is computed without data first.
+
+        A product takes the square root of what its operands and its result have elements, multiplied.
+        """
+        if self.device != "cpu":
+            return  # memory of a GPU runs out as an error of torch
         on_meta = {**kwargs, "device": torch.device("meta")} if "device" in kwargs else kwargs
+        operands = map_nested([args, on_meta], _without_data)
         try:
-            result = operation(*map_nested(args, _without_data), **map_nested(on_meta, _without_data))
+            result = operation(*operands[0], **operands[1])
         except NotImplementedError:
-            return  # an operation that torch knows with data alone
+            result = ()  # an operation that torch knows with data alone
+        tensors = [part for part in members_of(operands) if isinstance(part, torch.Tensor)]
         made = [part for part in members_of(result) if isinstance(part, torch.Tensor)]
-        needed = sum(part.untyped_storage().nbytes() for part in made)
-        if needed > self.most_bytes:
+        own = {part.untyped_storage()._cdata for part in tensors}
+        storages = {part.untyped_storage()._cdata: part.untyped_storage().nbytes() for part in made}
+        self._reserve(step, sum(size for storage, size in storages.items() if storage not in own))
+        counts = sorted((part.numel() for part in (*tensors, *made)), reverse=True)
+        if max([*counts, 0]) > _MOST_ELEMENTS or math.prod(counts[:3]) > _MOST_WORK**2:
+            shapes = ", ".join(str(tuple(part.shape)) for part in tensors)
+            raise ReplayError(f"torch's {_name_of(step)} of {shapes} is too much work for a CPU.", step.line)
+
+    def _reserve(self, step: ProgramStep, needed_bytes: int) -> None:
+        """Count memory that a step makes, which lives until the end of the run, and refuse too much of it."""
+        self._made_bytes += needed_bytes
+        if self._made_bytes > self.most_bytes:
             raise ReplayError(
-                f"torch's {step.operation.split('.')[1]} takes {needed / 2**30:,.1f} GiB; a step may take "
-                f"{self.most_bytes / 2**30:,.0f} GiB.",
+                f"torch's {_name_of(step)} takes {needed_bytes / 2**30:,.1f} GiB; all steps together may take "
+                f"{self.most_bytes / 2**30:,.0f} GiB on a CPU.",
                 step.line,
             )
 
@@ -151,6 +217,9 @@ class Replay:
             if not isinstance(value, torch.Tensor) or tuple(value.shape) != expected.shape:
                 shape = tuple(value.shape) if isinstance(value, torch.Tensor) else type(value).__name__
                 raise ReplayError(f"{step.operation} gives {shape}, and the program says {expected.shape}.", step.line)
+            if not _is_plain(value):
+                detail = "elements that lie in no memory of its own: negated, conjugate or beyond its end"
+                raise ReplayError(f"torch's {_name_of(step)} gives {detail}.", step.line)
             self._tensors[index] = value
 
     def _window(self, step: ProgramStep, base: Any, shape: Any, stride: Any, offset: Any, dtype: Any) -> Any:
@@ -207,6 +276,22 @@ class Replay:
         return map_nested(value, live)
 
 
+def _name_of(step: ProgramStep) -> str:
+    return step.operation.removeprefix("aten.").partition(".")[0]
+
+
+def _storage_of(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Whether the elements of a tensor are the bits of its memory, all of it its own."""
+    if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_neg() or tensor.is_conj():
+        return False
+    end = tensor.storage_offset() + span_elements(tensor.shape, tensor.stride())
+    return not tensor.numel() or end * tensor.element_size() <= tensor.untyped_storage().nbytes()
+
+
 def _without_data(part: Any) -> Any:
     """Return a tensor of the same layout without data; other values as they are."""
     if not isinstance(part, torch.Tensor):
@@ -247,5 +332,9 @@ def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two tensors have the same dtype, shape and bits in every element."""
     if one.dtype != other.dtype or one.shape != other.shape:
         return False
-    first, second = (t.detach().contiguous().reshape(-1).view(torch.uint8) if t.numel() else t for t in (one, other))
-    return bool(torch.equal(first, second))
+    return bool(torch.equal(bytes_of(one), bytes_of(other)))
+
+
+def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the elements of a tensor as bytes, row by row."""
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8) if tensor.numel() else torch.empty(0).byte()

@@ -61,6 +61,17 @@ class Reason:
     expected: float | None = None
     bound: float | None = None
 
+    def __post_init__(self) -> None:
+        for name in ("detail", "file", "trial", "output"):
+            text = getattr(self, name)
+            if text is not None and not text.isprintable():
+                object.__setattr__(self, name, _printable(text))
+
+
+def _printable(text: str) -> str:
+    """Return a text whose control characters, which could move a terminal's cursor, are written as escapes."""
+    return "".join(c if c.isprintable() else " " if c == "\n" else ascii(c)[1:-1] for c in text)
+
 
 @dataclass(frozen=True, slots=True)
 class Trial:

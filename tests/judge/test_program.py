@@ -12,7 +12,7 @@ import torch
 
 from kernellab.judge.operations import operation_problem
 from kernellab.judge.program import program_of_json
-from kernellab.judge.replay import Replay, ReplayError
+from kernellab.judge.replay import Replay, ReplayError, ReplayTimeout
 from kernellab.source.validation import MalformedData
 
 PROGRAM: dict[str, Any] = {
@@ -87,6 +87,7 @@ def test_a_program_runs_on_other_contents():
         (("steps", 1, "operation"), "x" * 1000),
         (("steps", 1, "several"), "yes"),
         (("steps", 1, "line"), "4"),
+        (("steps", 1, "line"), 10**4000),
         (("values", 0, 1), "object"),
         (("values", 0, 2), [-4]),
         (("values", 0, 2), [math.inf]),
@@ -188,6 +189,69 @@ def test_a_step_that_takes_terabytes_is_refused_before_it_allocates():
         replayed(data, torch.zeros(4))
 
 
+def step_of(operation: str, *args: Any, index: int = 1) -> dict[str, Any]:
+    return {**PROGRAM["steps"][0], "operation": operation, "args": list(args), "results": [index]}
+
+
+def test_steps_that_take_terabytes_together_are_refused():
+    steps = [step_of("aten.new_empty.default", {"ref": 0}, {"list": [1 << 10]}) for _ in range(9)]
+    data = changed("steps", value=[*steps, PROGRAM["steps"][1]])
+    data["values"][1] = [1, "float32", [1 << 10], [1], 0]
+    program = program_of_json(data, 0)
+    Replay(program, (), no_launch, most_bytes=10 << 12).run({"x": torch.zeros(4)})
+    with pytest.raises(ReplayError, match="all steps together"):
+        Replay(program, (), no_launch, most_bytes=8 << 12).run({"x": torch.zeros(4)})
+
+
+def test_an_operation_on_one_element_repeated_without_end_is_refused():
+    data = changed("steps", value=[step_of("aten.expand.default", {"ref": 0}, {"list": [10**12, 4]})])
+    data["steps"].append(step_of("aten.sum.default", {"ref": 1}, index=2))
+    data["values"][1:] = [[0, "float32", [10**12, 4], [0, 1], 0], [2, "float32", [], [], 0]]
+    with pytest.raises(ReplayError, match="too much work for a CPU"):
+        replayed(data, torch.zeros(4))
+
+
+def test_no_step_begins_after_the_deadline():
+    with pytest.raises(ReplayTimeout):
+        Replay(program_of_json(PROGRAM, 0), (), no_launch, deadline_s=0.0).run({"x": torch.zeros(4)})
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        step_of("aten._reshape_alias.default", {"ref": 0}, {"list": [4]}, {"list": [1 << 36]}),
+        step_of("aten._neg_view.default", {"ref": 0}),
+    ],
+    ids=["beyond its memory", "negated when it is read"],
+)
+def test_elements_that_lie_in_no_memory_are_refused(step):
+    with pytest.raises(ReplayError, match="in no memory of its own"):
+        replayed(changed("steps", 0, value=step), torch.zeros(4))
+
+
+def test_an_error_of_any_kind_in_an_operation_is_one_of_its_program(monkeypatch):
+    def fail(*args: object, **kwargs: object) -> None:
+        raise AssertionError("a check of torch")
+
+    monkeypatch.setattr("kernellab.judge.replay.operation_named", lambda name: fail)
+    with pytest.raises(ReplayError, match="empty_like fails: a check of torch"):
+        replayed(PROGRAM, torch.zeros(4))
+
+
+@pytest.mark.parametrize(("sources", "expected"), [(("x",), {(0.0, 1.0, 2.0, 3.0)}), ((), set())])
+def test_what_torch_alone_copied_from_inputs_is_known_as_it_was_before_a_kernel_got_it(sources, expected):
+    data = changed("steps", value=[step_of("aten.clone.default", {"ref": 0})])
+    data["steps"].append({**LAUNCH, "kwargs": [["x", {"ref": 1}]]})
+    data["outputs"] = [1]
+
+    def add_one(*call: Any) -> None:
+        call[2]["x"].add_(1)
+
+    replay = Replay(program_of_json(data, 1), (None,), add_one, sources=sources)  # type: ignore[arg-type]
+    assert torch.equal(replay.run({"x": torch.arange(4.0)})[0], torch.arange(4.0) + 1)
+    assert {tuple(moved.view(torch.float32).tolist()) for _, moved in replay.moved} == expected
+
+
 def test_a_result_of_another_shape_than_the_program_says_is_refused():
     data = changed("values", 2, 2, value=[2, 2])
     data["values"][2][3] = [2, 1]
@@ -205,8 +269,15 @@ def test_a_result_of_another_shape_than_the_program_says_is_refused():
         ("window", "triton", None),
         ("launch", "triton", None),
         ("aten.mm.default", "triton", "torch_operation"),
-        ("aten.clone.default", "triton", "torch_operation"),
-        ("aten.copy_.default", "triton", "torch_operation"),
+        ("aten.clone.default", "triton", None),
+        ("aten.copy_.default", "triton", None),
+        ("aten._to_copy.default", "triton", None),
+        ("aten.reshape.default", "triton", None),
+        ("aten.cat.default", "triton", "torch_operation"),
+        ("aten._grad_sum_to_size.default", "triton", "torch_operation"),
+        ("aten._neg_view.default", "triton", "torch_operation"),
+        ("aten._conj.default", "triton", "torch_operation"),
+        ("aten._reshape_alias.default", "triton", "torch_operation"),
         ("aten.mm.default", "torch", None),
         ("aten.rand.default", "torch", "random"),
         ("aten.nonzero.default", "torch", "shape_from_data"),

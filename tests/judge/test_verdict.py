@@ -13,7 +13,7 @@ import pytest
 from kernellab.cli import json_form
 from kernellab.errors import UsageError
 from kernellab.judge import verdict as verdicts
-from kernellab.judge.verdict import Verdict, is_signed, signature_of, verdict_of_json
+from kernellab.judge.verdict import Reason, Verdict, is_signed, signature_of, verdict_of_json
 from tests.judge.verdicts import ACCEPTED, KEY, WRONG, signed
 
 OTHER_KEY = bytes(range(1, 33))
@@ -48,6 +48,12 @@ def test_numbers_that_json_lacks_are_texts() -> None:
     (read,) = verdict_of_json(WRONG.as_json()).reasons
     assert read.got is not None
     assert math.isnan(read.got)
+
+
+def test_a_reason_has_no_character_that_moves_the_cursor_of_a_terminal() -> None:
+    reason = Reason("host_code", "failed: \x1b[2K\r\u202e\ud800\nc.py: accepted", file="\x1b.py")
+    assert reason.detail == "failed: \\x1b[2K\\r\\u202e\\ud800 c.py: accepted"
+    assert reason.file == "\\x1b.py"
 
 
 def test_a_signature_holds_for_its_key_alone() -> None:

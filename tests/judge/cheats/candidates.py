@@ -7,6 +7,7 @@ from tests.judge.cheats import (
     forged_messages,
     host_code,
     layouts_and_tolerances,
+    moved_values,
     unsafe_kernels,
     wrong_memory,
     wrong_values,
@@ -21,4 +22,5 @@ CANDIDATES: tuple[Cheat, ...] = (
     *attacks.CANDIDATES,
     *forged_messages.CANDIDATES,
     *layouts_and_tolerances.CANDIDATES,
+    *moved_values.CANDIDATES,
 )
