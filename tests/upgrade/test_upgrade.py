@@ -290,4 +290,6 @@ def test_on_a_gpu_suspects_are_timed_again_and_equal_times_clear_them(tmp_path: 
         as_of_another_triton(store, predicted_ms=1e-4, loop_code={})
         (row,) = lab.upgrade().winners
         assert row.retimed is not None
-        assert row.outcome is UpgradeOutcome.CLEARED, row.retimed
+        assert row.retimed.became is not TimeChange.INCOMPARABLE, row.retimed
+        if row.retimed.became is TimeChange.SAME:  # not where another process uses the GPU
+            assert row.outcome is UpgradeOutcome.CLEARED, row.retimed
