@@ -1,10 +1,11 @@
-"""The pytest plugin: the fixtures `lab` and `kernel_bench`. Nothing heavy is imported before one of them is used."""
+"""The pytest plugin: the fixtures `lab`, `kernel_bench` and `kernel_gate`; unused, they import nothing heavy."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
 from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,8 +17,10 @@ if TYPE_CHECKING:
     from kernellab._triton.kernel import Kernel
     from kernellab.benchmark.baselines import Baseline, BaselineComparison
     from kernellab.launch.calls import UserCall
+    from kernellab.upgrade.gate_result import GateResult
 
 _PROPERTY = "kernellab"
+_GATE_PROPERTY = "kernellab_gate"
 _MARGIN = 0.05  # that of kernellab.benchmark.baselines, which is not imported for a test suite that needs none
 
 
@@ -44,6 +47,59 @@ def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
 def kernel_bench(request: pytest.FixtureRequest, lab: Lab) -> KernelBench:
     """Compares a launch with its stored baseline: ``kernel_bench(kernel, grid, args, baseline="main", **meta)``."""
     return KernelBench(lab, request.node, request.config)
+
+
+@pytest.fixture
+def kernel_gate(request: pytest.FixtureRequest, lab: Lab) -> KernelGate:
+    """Compares a launch with an earlier revision, in turns: ``kernel_gate(kernel, grid, args, against="HEAD~1")``."""
+    return KernelGate(lab, request.node)
+
+
+class KernelGate:
+    """Compares launches of one test with those of earlier revisions of their kernels."""
+
+    def __init__(self, lab: Lab, test: pytest.Item) -> None:
+        self._lab, self._test = lab, test
+
+    def __call__(
+        self,
+        kernel: Kernel,
+        grid: Any,
+        args: tuple[Any, ...] | list[Any] | Mapping[str, Any],
+        against: Any,
+        *,
+        margin: float = 0.03,
+        budget_s: float = 10.0,
+        timeout_s: float = 60.0,
+        **meta: Any,
+    ) -> GateResult:
+        """Time ``kernel`` on ``args``, a tuple or a dict by name, in turns with an earlier revision of it.
+
+        ``against`` is a commit (``"HEAD~1"``), a file, or ``"PACKAGE==VERSION"``, where the kernel's file is looked
+        up; or what `Lab.gate` takes: a kernel, or (kernel, grid, values by name). Without a GPU, compiles are compared.
+
+        Raises:
+            pytest.fail.Exception: it is slower by more than ``margin``, or that is undecided or, without a GPU, likely.
+            KernellabError: there is no such revision, or one of the two does not compile, or fails.
+        """
+        from kernellab._triton.kernel import jit_function
+        from kernellab.upgrade.revisions import earlier_file, import_kernel
+
+        __tracebackhide__ = True
+        named, positional = (dict(args), ()) if isinstance(args, Mapping) else ({}, tuple(args))
+        options = {"margin": margin, "budget_s": budget_s, "timeout_s": timeout_s, **named, **meta}
+        if isinstance(against, str):
+            function = jit_function(kernel)
+            name = str(function.__name__)
+            with earlier_file(Path(function.fn.__code__.co_filename), against) as earlier:
+                options["names"] = (f"{earlier.kernel or name} of {earlier.label}", name)
+                result = self._lab.gate(kernel, grid, *positional, against=import_kernel(earlier, name), **options)
+        else:
+            result = self._lab.gate(kernel, grid, *positional, against=against, **options)
+        self._test.user_properties.append((_GATE_PROPERTY, f"{self._test.name}: {result.text}"))
+        if result.status:
+            pytest.fail(str(result), pytrace=False)
+        return result
 
 
 class KernelBench:
@@ -124,20 +180,21 @@ class KernelBench:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the table of all comparisons."""
+    """Print the table of all comparisons with baselines, and a line for each with an earlier revision."""
     reports = [report for group in terminalreporter.stats.values() for report in group]
-    rows = [
-        tuple(json.loads(str(value)))
-        for report in reports
-        if getattr(report, "when", None) == "call"
-        for key, value in report.user_properties
-        if key == _PROPERTY
-    ]
+    calls = [report for report in reports if getattr(report, "when", None) == "call"]
+    properties = [pair for report in calls for pair in report.user_properties]
+    rows = [tuple(json.loads(str(value))) for key, value in properties if key == _PROPERTY]
+    gates = [str(value) for key, value in properties if key == _GATE_PROPERTY]
     if rows:
         from kernellab.views.cards.kernels import baseline_lines
 
         terminalreporter.write_sep("=", "kernels vs their baselines")
         for line in baseline_lines(rows):
+            terminalreporter.write_line(line)
+    if gates:
+        terminalreporter.write_sep("=", "kernels vs earlier revisions")
+        for line in gates:
             terminalreporter.write_line(line)
 
 

@@ -189,6 +189,8 @@ CHAPTERS = (
             "kernellab.upgrade.result.UpgradeOutcome",
             "kernellab.upgrade.result.Retimed",
             "kernellab.upgrade.comparison",
+            "kernellab.upgrade.gate_result",
+            "kernellab.timing.gate",
             "kernellab.upgrade.stages",
             "kernellab.store.snapshots",
         ),

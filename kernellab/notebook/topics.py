@@ -80,6 +80,7 @@ TOPICS: Mapping[str, Mapping[str, str]] = {
         "lab.frame": 'lab.frame("launches")',
         "lab.regressions": 'lab.regressions(since="7d")',
         "lab.upgrade": "lab.upgrade()",
+        "lab.gate": f"lab.gate({_CALL}, against=add_kernel)",
         "lab.harvest": "with lab.harvest() as seen: train_step()",
     },
     "Export and share it": {

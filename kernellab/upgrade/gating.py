@@ -65,8 +65,8 @@ def gate_kernels(session: Session, later: UserCall, against: Against, options: G
         names = options.names or _names(compiled)
         pair = [replace(side, name=name) for side, name in zip(compiled, names, strict=True)]
         if has_gpu(session):
-            return _timed(session, pair, arguments, options, notes)
-        return _compared(session, pair, arguments, options, notes)
+            return _time_in_turns(session, pair, arguments, options, notes)
+        return _compare_compiles(session, pair, arguments, options, notes)
 
 
 def _calls_on_copies(later: UserCall, against: Against) -> tuple[dict[str, Any], list[UserCall], list[str]]:
@@ -84,8 +84,8 @@ def _calls_on_copies(later: UserCall, against: Against) -> tuple[dict[str, Any],
         if _has_layout_of(value, arguments.get(name)):
             continue
         known = name in arguments and name not in constexpr_names(kernel) and name in takes
-        if known and value_text(value) != value_text(arguments[name]):
-            values = value_text(value), value_text(arguments[name])
+        values = _value_words(value), _value_words(arguments.get(name))
+        if known and values[0] != values[1]:
             notes.append(f"{name} is {values[0]} earlier and {values[1]} later: each runs on its own")
         shared[name] = copy_arguments({name: value})[name]
     earlier = UserCall(kernel, later.grid if grid is None else grid, (), shared)
@@ -113,12 +113,18 @@ def _has_layout_of(value: Any, other: Any) -> bool:
     return bool(layouts[0] == layouts[1])
 
 
+def _value_words(value: Any) -> str:
+    if not hasattr(value, "untyped_storage"):
+        return value_text(value)
+    return f"{value.dtype} of shape {tuple(value.shape)} and strides {tuple(value.stride())}"
+
+
 def _names(pair: list[Implementation]) -> tuple[str, str]:
     earlier, later = (str(jit_function(side.kernel_launch.function).__name__) for side in pair)
     return (earlier, later) if earlier != later else (f"{earlier} (earlier)", f"{later} (later)")
 
 
-def _timed(
+def _time_in_turns(
     session: Session, pair: list[Implementation], arguments: dict[str, Any], options: GateOptions, notes: list[str]
 ) -> GateResult:
     timer = gpu_timers(session.runtime, options.timeout_s)(arguments, pair)
@@ -148,7 +154,7 @@ def _timed(
     return replace(result, timing=timing, difference=differences[1], notes=tuple(dict.fromkeys(notes)))
 
 
-def _compared(
+def _compare_compiles(
     session: Session, pair: list[Implementation], arguments: dict[str, Any], options: GateOptions, notes: list[str]
 ) -> GateResult:
     device = device_of(session)

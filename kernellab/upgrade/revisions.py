@@ -14,8 +14,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
-from kernellab.errors import UsageError
+from kernellab._triton.kernel import is_kernel
+from kernellab.errors import SourceError, UsageError, first_line
 from kernellab.settings import child_environment
 
 _EXPECTED = "expected a commit, such as HEAD~1; a file, such as old.py or old.py::KERNEL; or PACKAGE==VERSION"
@@ -26,7 +28,7 @@ _SHARED = {"kernellab", "triton", "torch", "numpy"}
 
 @dataclass(frozen=True, slots=True)
 class EarlierFile:
-    """The earlier revision of a file, whose imports of the top-level ``names`` are looked up in the folders ``roots``.
+    """The earlier revision of a file; its imports of the top-level ``names`` are looked up in the folders ``roots``.
 
     ``kernel`` is the name in ``FILE::KERNEL``, "" without one. ``package`` is the folder of a package whose kernels a
     file outside of it is to import; None otherwise.
@@ -86,6 +88,26 @@ def importing_earlier(earlier: EarlierFile) -> Iterator[None]:
         for name in _modules_named({*names, f"kernel_file_{earlier.path.stem}"}):
             del sys.modules[name]
         sys.modules.update(present)
+
+
+def import_kernel(earlier: EarlierFile, name: str) -> Any:
+    """The kernel of an earlier revision by its name, or by the one in ``FILE::KERNEL``.
+
+    Raises:
+        UsageError: the file has no such kernel.
+        SourceError: the file cannot be imported.
+    """
+    module_name = ".".join(earlier.path.relative_to(import_root(earlier.path)).with_suffix("").parts)
+    with importing_earlier(earlier):
+        try:
+            module = importlib.import_module(module_name)
+        except Exception as exc:
+            reason = f"{type(exc).__name__}: {first_line(exc)}"
+            raise SourceError(f"{earlier.path.name} of {earlier.label} cannot be imported: {reason}.") from exc
+    kernel = getattr(module, earlier.kernel or name, None)
+    if not is_kernel(kernel):
+        raise UsageError(f"{earlier.path.name} of {earlier.label} has no kernel {earlier.kernel or name!r}.")
+    return kernel
 
 
 def import_root(path: Path) -> Path:

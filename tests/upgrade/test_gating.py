@@ -1,0 +1,64 @@
+"""The gate without a GPU: what both sides run on, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+from kernellab.errors import UsageError
+from kernellab.timing.gate import GateVerdict
+from tests.labs import shared_lab
+
+
+@triton.jit
+def scale(x_ptr, out_ptr, n, factor, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offsets, mask=offsets < n)
+    tl.store(out_ptr + offsets, x * factor, mask=offsets < n)
+
+
+@triton.jit
+def double(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offsets, mask=offsets < n)
+    tl.store(out_ptr + offsets, x * 2.0, mask=offsets < n)
+
+
+N = 4096
+
+
+def arguments() -> tuple[torch.Tensor, torch.Tensor, int]:
+    x = torch.rand(N)
+    return x, torch.zeros_like(x), N
+
+
+@pytest.mark.slow
+def test_an_earlier_kernel_takes_the_arguments_that_it_has_parameters_for() -> None:
+    with shared_lab() as lab:
+        x, out, n = arguments()
+        result = lab.gate(scale, (4,), x, out, n, 2.0, against=double, check=True, BLOCK=1024)
+        assert (result.verdict, result.difference, result.names) == (GateVerdict.WITHIN, "", ("double", "scale"))
+        assert not out.any()  # it ran on copies
+        other = lab.gate(scale, (4,), x, out, n, 3.0, against=double, check=True, BLOCK=1024)
+        assert other.difference == "out_ptr differs from that of double"
+
+
+@pytest.mark.slow
+def test_values_of_its_own_and_tensors_of_another_shape_are_noted() -> None:
+    with shared_lab() as lab:
+        x, out, n = arguments()
+        own = {"x_ptr": torch.rand(2 * N), "out_ptr": torch.zeros(N), "factor": 3.0}
+        result = lab.gate(scale, (4,), x, out, n, 2.0, against=(scale, None, own), BLOCK=1024)
+        noted = [note for note in result.notes if "each runs on its own" in note]
+        assert [note.split()[0] for note in noted] == ["x_ptr", "factor"]
+
+
+@pytest.mark.slow
+def test_wrong_options_are_refused() -> None:
+    with shared_lab() as lab:
+        x, out, n = arguments()
+        for wrong in ({"margin": 3}, {"margin": "3%"}, {"budget_s": 0}, {"against": (scale, (4,))}):
+            with pytest.raises(UsageError, match="expected"):
+                lab.gate(scale, (4,), x, out, n, 2.0, **{"against": scale, **wrong}, BLOCK=1024)  # type: ignore[arg-type]
