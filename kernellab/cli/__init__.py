@@ -110,7 +110,8 @@ def _print_error(error: KernellabError, words: Sequence[str], *, wants_json: boo
         _print_json(_command(words), {"error": json_form.error_data(error)})
     else:
         _write("\n".join(error.lines(verbose="--verbose" in words)), sys.stderr)
-    return status_of(error)
+    status = status_of(error)
+    return JUDGE_FAILED if status == FAILED and _command(words) == "judge" else status
 
 
 def _print_interrupted(words: Sequence[str], *, wants_json: bool) -> int:

@@ -226,7 +226,8 @@ class Examiner:
         config = self.config if question.config is None else question.config
         replay = Replay(self.programs[question.number], self.kernels, self.launch, poison, self.device, config)
         replay.deadline_s = self.deadline_s
-        if question.distribution == AS_SPECIFIED and self.specification.allow == "triton" and self.device == "cpu":
+        is_asked = question.distribution == AS_SPECIFIED and self.specification.allow == "triton"
+        if is_asked and _elements_of(inputs) <= _MANY:
             replay.sources = [name for name in inputs if name not in self._changeable]
         try:
             made = replay.run(given)
@@ -245,8 +246,8 @@ class Examiner:
     ) -> tuple[Decision, Reason] | None:
         """Return the reason against an output that torch has copied or cast from an input, and no kernel computed."""
         for output in outputs if replay.moved else ():
-            bits = bytes_of(output).numpy().tobytes()
-            step = next((step for step, moved in replay.moved if bits in moved.numpy().tobytes()), None)
+            bits = bytes_of(output).cpu().numpy().tobytes()
+            step = next((step for step, moved in replay.moved if bits in moved.cpu().numpy().tobytes()), None)
             if step is not None and output.numel() >= SOME:
                 detail = "An output is what torch has copied from an input: no kernel computes it."
                 return Decision.REFUSED, Reason("torch_operation", detail, self.file, step.line, question.words)

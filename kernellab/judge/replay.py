@@ -155,7 +155,7 @@ class Replay:
         """Keep what torch has copied to a storage, before a kernel changes it."""
         if storage in self._copies:
             step, tensor = self._copies.pop(storage)
-            memory = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
+            memory = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
             self.moved += [(step, bytes_of(tensor).clone()), (step, memory.clone())]
             self._given.discard(storage)
 

@@ -87,6 +87,14 @@ def test_only_an_accepted_candidate_has_status_0(
     assert (called.json.get("verdict") == "accepted") is (status == 0)
 
 
+def test_a_fault_before_the_judge_begins_is_one_of_the_judge(kernellab: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object) -> None:
+        raise NameError("a module cannot be imported")
+
+    monkeypatch.setitem(cli._WITHOUT_STORE, "judge", fail)
+    assert kernellab(*JUDGE).status == 3
+
+
 def test_json_is_one_line_that_the_key_has_signed(kernellab: Call, judge: Judge, key_file: Path) -> None:
     called = kernellab(*JUDGE, "--json", "--key-file", str(key_file))
     (line,) = called.out.splitlines()
