@@ -148,6 +148,11 @@ def gluon_barrier() -> str:
     return "barrier" if hasattr(language, "barrier") else "thread_barrier"
 
 
+def gluon_flattens_inferred_layouts() -> bool:
+    """Whether Gluon infers the layout of a row that a tensor with an inferred layout is reshaped to: from 3.9 on."""
+    return tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 9)
+
+
 def gluon_source() -> Any:
     """Gluon's counterpart of `ASTSource`; its stages begin at TTGIR."""
     from triton.experimental.gluon._runtime import GluonASTSource  # its language is large, and few kernels are in it

@@ -71,10 +71,11 @@ def kl_dtype_code(dtype):
     return names.index((dtype.element_ty if is_pointer else dtype).name) + (KL_POINTER if is_pointer else 0)
 
 
-def kl_is_known(dtype):
-    """Whether a log can hold a type; it holds no block pointer."""
-    names = KL_DTYPES
-    return (dtype.element_ty if dtype.is_ptr() else dtype).name in names
+def kl_is_known(kind):
+    """Whether a log can hold tensors of a type; it holds no block pointer, and no layout that cannot be a row."""
+    names, inferred = KL_DTYPES, KL_INFERRED
+    element, layout = kind.scalar, getattr(kind, "layout", None)
+    return type(layout).__name__ not in inferred and (element.element_ty if element.is_ptr() else element).name in names
 
 
 def kl_is_truth(value):
@@ -93,6 +94,15 @@ def kl_open(log, slots: tl.constexpr, region_words: tl.constexpr):
     here = tl.load(log + places) == kl_program()
     place = tl.min(tl.where(here, places, slots), axis=0)
     return log + slots + place.to(tl.int64) * region_words
+
+
+def kl_gluon_open(log, slots: tl.constexpr, region_words: tl.constexpr):
+    """`kl_open` in Gluon, where a vector needs a layout: one slot after the other."""
+    program = kl_program()
+    region = log + slots + slots * region_words
+    for place in range(slots):
+        region = tl.where(tl.load(log + place) == program, log + slots + place.to(tl.int64) * region_words, region)
+    return region
 
 
 def kl_reserve(region, words: tl.constexpr):
@@ -140,10 +150,21 @@ def kl_put(region, value, site: tl.constexpr, part: tl.constexpr):
             tl.store(head + 3, len(value.shape))
             for axis in tl.static_range(len(value.shape)):
                 tl.store(head + 4 + axis, value.shape[axis])
-            kl_store_elements(head + 8, tl.reshape(value, [value.numel]), tl.arange(0, value.numel))
+            kl_store_tile(head + 8, value)
         else:
             tl.store(head + 3, 0)
             kl_store_elements(head + 8, value, 0)
+
+
+def kl_store_tile(to, value):
+    """Store the elements of a tensor in their order."""
+    kl_store_elements(to, tl.reshape(value, [value.numel]), tl.arange(0, value.numel))
+
+
+def kl_gluon_store_tile(to, value):
+    """`kl_store_tile` in Gluon: the offsets have the layout that the elements have in a row."""
+    row = tl.reshape(value, [value.numel])
+    kl_store_elements(to, row, tl.arange(0, value.numel, layout=row.type.layout))
 
 
 def kl_store_elements(to, value, offsets):
@@ -159,7 +180,7 @@ def kl_store_elements(to, value, offsets):
 def kl_keep_one(region, value, site: tl.constexpr, part: tl.constexpr):
     """Add an entry with a tensor or a number; other values, such as types and descriptors, are left out."""
     if isinstance(value, tl.tensor):
-        if kl_is_known(value.dtype):
+        if kl_is_known(value.type):
             kl_put(region, value, site, part)
     elif isinstance(value, int):
         kl_put(region, tl.full((), value, tl.int1 if kl_is_truth(value) else tl.int64), site, part)

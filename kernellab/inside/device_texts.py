@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from kernellab._triton.specialize import gluon_barrier
+from kernellab._triton.specialize import gluon_barrier, gluon_flattens_inferred_layouts
 from kernellab.inside import device_functions
 from kernellab.source import Binding, Closure, Constant, Function, FunctionKind, FunctionRef, Import
 
@@ -21,7 +21,13 @@ POINTER = 64
 ATOMICS = ("add", "and", "max", "min", "or", "xchg", "xor")
 NO_ACCESS = 3
 """The part of an entry whose call turned out to be no access, such as ``gather`` of a tensor."""
-_CONSTANTS: dict[str, Binding] = {"KL_DTYPES": Constant(DTYPES), "KL_POINTER": Constant(POINTER)}
+INFERRED = () if gluon_flattens_inferred_layouts() else ("AutoLayout", "CoalescedLayout")
+"""The layouts of Gluon whose tensors a log cannot hold."""
+_CONSTANTS: dict[str, Binding] = {
+    "KL_DTYPES": Constant(DTYPES),
+    "KL_INFERRED": Constant(INFERRED),
+    "KL_POINTER": Constant(POINTER),
+}
 _AT_COMPILE_TIME = frozenset({"kl_dtype_code", "kl_is_known", "kl_is_truth", "kl_stored_bytes"})
 _CALL = re.compile(r"\b(kl_\w+)\(")
 
@@ -64,7 +70,9 @@ def _with_text(function: Function, text: str, places: Mapping[str, Binding]) -> 
 
 
 def _device_function(name: str, kind: FunctionKind, places: Mapping[str, Binding]) -> Function:
-    text, line = DEVICE_TEXTS[name]
+    own = name.replace("kl_", "kl_gluon_", 1)
+    text, line = DEVICE_TEXTS[own if kind == "gluon" and own in DEVICE_TEXTS else name]
+    text = text.replace(f"def {own}(", f"def {name}(", 1)
     if name in _AT_COMPILE_TIME:
         bindings = tuple((constant, value) for constant, value in _CONSTANTS.items() if constant in text)
         return Function(name, "constexpr_function", text, _file_of(name), line, False, bindings)

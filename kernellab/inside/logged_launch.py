@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kernellab.compile.types import Compiled
-from kernellab.errors import CannotRun, plural
+from kernellab.errors import plural
+from kernellab.inside.device_texts import INFERRED
 from kernellab.inside.layout_changes import changed_operations, fused_operations
 from kernellab.inside.recorded_launch import closure_texts, programs_in, values_of_call, zeroed_arguments
 from kernellab.inside.rewriting import BUFFER, LoggingKernel, logging_kernel
@@ -64,12 +65,9 @@ def record_on_device(
     then repeated.
 
     Raises:
-        CannotRun: the kernel is in Gluon.
         KernellabError: the copy does not compile, or the launch fails.
     """
     launch = plain.kernel_launch
-    if launch.function.is_gluon():
-        raise CannotRun(f"{plain.kernel.kernel} is a kernel in Gluon, whose values cannot be recorded.")
     most = max(_FIRST_WORDS, request.total_bytes // 8 // len(request.programs))
     logged = _run_logging(session, plain, request, timeout_s, words, zeroed)
     if logged.needed_words > logged.kernel.region_words and logged.kernel.region_words < most:
@@ -147,6 +145,10 @@ def _read(logged: LoggedLaunch, plain: Implementation, request: RecordRequest) -
 def _gaps(kernel: LoggingKernel) -> list[str]:
     """Notes on what the copy of a kernel does not write."""
     notes = []
+    if kernel.closure.functions[0].kind == "gluon":
+        notes.append("shared and tensor memory is recorded where a tensor is loaded from it, but not its barriers")
+        if INFERRED:
+            notes.append(f"tensors whose layout is inferred ({', '.join(INFERRED)}) are not recorded before Triton 3.9")
     if kernel.passed:
         notes.append(f"{', '.join(kernel.passed)}: passed as values, their lines are not recorded on a GPU")
     if kernel.blocks:

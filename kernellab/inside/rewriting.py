@@ -15,7 +15,7 @@ from enum import StrEnum
 
 from kernellab.inside.assignments import assigned_call, assigned_values, members
 from kernellab.inside.device_texts import ATOMICS, with_device_functions
-from kernellab.source import Binding, Closure, Function, FunctionRef, Helper, Import, Members
+from kernellab.source import JIT_KINDS, Binding, Closure, Function, FunctionRef, Helper, Import, Members
 from kernellab.source.edits import FunctionEdits, edits_of, statements_of
 from kernellab.source.sites import Site, statements_with_sites
 
@@ -24,7 +24,7 @@ ENTRY_WORDS, REGION_HEAD = 8, 3
 _REGION = "kl_log"
 _RESULT = "kl_result"
 _ACCESSES = frozenset({"load", "store", "atomic_cas", *(f"atomic_{name}" for name in ATOMICS)})
-_LANGUAGE = frozenset({"triton.language", "triton.language.core"})
+_LANGUAGE = frozenset({"triton.language", "triton.language.core", "triton.experimental.gluon.language"})
 _UNCHANGED = frozenset({"to", "cast", "broadcast_to", "multiple_of", "max_contiguous", "max_constancy"})
 _OF_BLOCK_POINTERS = frozenset({"boundary_check", "padding_option"})
 
@@ -307,7 +307,12 @@ class _Body:
                 self._redirect(call, self.owner.twin_name(helper), self._add(LogEvent.CALL, statement))
 
     def _descriptor(self, call: ast.Call) -> tuple[str, ast.expr] | None:
-        """The access through a descriptor that a call is, and the descriptor: of its methods, or by a function."""
+        """The access through a descriptor that a call is, and the descriptor: of its methods, or by a function.
+
+        In Gluon, what has such methods lies in shared or tensor memory.
+        """
+        if self.function.kind == "gluon":
+            return None
         name, operand = self._language_name(call.func), next(iter(call.args), None)
         if name in _FUNCTIONS_OF_DESCRIPTORS:
             is_plain = isinstance(operand, ast.Name) and not call.keywords
@@ -383,7 +388,10 @@ class _Body:
         """The index of the jit function of the closure that an expression names."""
         binding = self._resolve(expression)
         reference = binding.function if isinstance(binding, Helper) else binding
-        if not isinstance(reference, FunctionRef) or self.owner.closure.functions[reference.index].kind != "jit":
+        if (
+            not isinstance(reference, FunctionRef)
+            or self.owner.closure.functions[reference.index].kind not in JIT_KINDS
+        ):
             return None
         return reference.index
 
