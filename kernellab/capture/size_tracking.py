@@ -133,7 +133,7 @@ class SizeTracker(TorchFunctionMode):
         return user_result
 
     def _takes_symbols(self, arguments: Any) -> bool:
-        """Whether arguments are symbolic, or tensors whose layouts follow from a number of data."""
+        """Whether arguments are symbolic, or tensors with layouts that follow from a number of data."""
         for part in members_of(arguments):
             known = self._tensors.get(part) if isinstance(part, torch.Tensor) else None  # type: ignore[no-untyped-call]
             if isinstance(part, SYMBOLIC) or (known is not None and symbols_of(known)):

@@ -62,7 +62,7 @@ def predict_request(request: PredictionRequest, progress: ProgressCallback) -> P
 
 
 def implementation_of_request(request: PredictionRequest) -> Implementation:
-    """Return the compiled launch of a request, whose arguments are views."""
+    """Return the compiled launch of a request, with views as arguments."""
     launch = KernelLaunch(request.job, None, request.arguments, request.grid, (), None, {})
     return Implementation(request.name, launch, request.compiled)
 

@@ -69,7 +69,7 @@ class Reason:
 
 
 def _printable(text: str) -> str:
-    """Return a text whose control characters, which could move a terminal's cursor, are written as escapes."""
+    """Return a text with control characters, which could move the cursor of a terminal, written as escapes."""
     return "".join(c if c.isprintable() else " " if c == "\n" else ascii(c)[1:-1] for c in text)
 
 
