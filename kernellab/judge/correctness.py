@@ -245,9 +245,9 @@ class Examiner:
         self, question: Question, replay: Replay, outputs: Sequence[torch.Tensor]
     ) -> tuple[Decision, Reason] | None:
         """Return the reason against an output that torch has copied or cast from an input, and no kernel computed."""
-        for output in outputs if replay.moved else ():
+        for output in outputs if replay.torch_copies else ():
             bits = bytes_of(output).cpu().numpy().tobytes()
-            step = next((step for step, moved in replay.moved if bits in moved.cpu().numpy().tobytes()), None)
+            step = next((step for step, copy in replay.torch_copies if bits in copy.cpu().numpy().tobytes()), None)
             if step is not None and output.numel() >= SOME:
                 detail = "An output is what torch has copied from an input: no kernel computes it."
                 return Decision.REFUSED, Reason("torch_operation", detail, self.file, step.line, question.words)

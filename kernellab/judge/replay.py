@@ -67,9 +67,9 @@ class Replay:
     """One run of a program. ``device`` is where its memory lies, ``poison`` the byte that it is filled with, or None.
 
     ``config`` is the config that autotuned launches take. ``most_bytes`` is how much memory the program may make, and
-    ``deadline_s`` the time, as of ``time.monotonic``, after which no step begins. ``moved`` are the contents that torch
-    alone has copied from the inputs ``sources``, each with its step, as they were when a kernel first got them, or at
-    the end.
+    ``deadline_s`` the time, as of ``time.monotonic``, after which no step begins. ``torch_copies`` are the contents
+    that torch alone has copied from the inputs ``sources``, each with its step, as they were when a kernel first got
+    them, or at the end.
     """
 
     program: CandidateProgram
@@ -81,9 +81,9 @@ class Replay:
     most_bytes: int = 4 << 30
     deadline_s: float = math.inf
     sources: Collection[str] = ()
-    moved: list[tuple[ProgramStep, torch.Tensor]] = field(default_factory=list)
+    torch_copies: list[tuple[ProgramStep, torch.Tensor]] = field(default_factory=list)
     _tensors: dict[int, torch.Tensor] = field(default_factory=dict)
-    _given: set[int] = field(default_factory=set)  # storages that hold what inputs held, and nothing of a kernel
+    _input_storages: set[int] = field(default_factory=set)  # they hold what inputs held, and nothing of a kernel
     _copies: dict[int, tuple[ProgramStep, torch.Tensor]] = field(default_factory=dict)
     _made_bytes: int = 0
 
@@ -96,7 +96,7 @@ class Replay:
             KernellabError: a kernel fails.
         """
         self._tensors = {index: inputs[name] for name, index in self.program.inputs}
-        self._given = {_storage_of(inputs[name]) for name, _ in self.program.inputs if name in self.sources}
+        self._input_storages = {_storage_of(inputs[name]) for name, _ in self.program.inputs if name in self.sources}
         for index, content in self.program.constants:
             self._tensors[index] = self._constant(self.program.values[index], content)
         with torch.no_grad():
@@ -105,7 +105,7 @@ class Replay:
                     raise ReplayTimeout("Its trials take too long.", step.line)
                 self._step(step)
         for storage in list(self._copies):
-            self._note_moved(storage)
+            self._keep_copy(storage)
         return [self._tensors[index] for index in self.program.outputs]
 
     def _step(self, step: ProgramStep) -> None:
@@ -140,24 +140,24 @@ class Replay:
             for part in members_of(everything):
                 tensor = part.base if isinstance(part, DescriptorArgument) else part
                 if isinstance(tensor, torch.Tensor):
-                    self._note_moved(_storage_of(tensor))
+                    self._keep_copy(_storage_of(tensor))
             self.launch(self.kernels[step.kernel], variant, everything)
 
     def _note_copy(self, step: ProgramStep, args: Sequence[Any], result: Any) -> None:
         """Note where a step has copied what came from inputs."""
         source = args[1] if step.operation.startswith("aten.copy_.") else args[0]
         is_tensor = isinstance(result, torch.Tensor) and bool(result.numel())
-        if is_tensor and _storage_of(source) in self._given and _storage_of(result) != _storage_of(source):
-            self._given.add(_storage_of(result))
+        if is_tensor and _storage_of(source) in self._input_storages and _storage_of(result) != _storage_of(source):
+            self._input_storages.add(_storage_of(result))
             self._copies[_storage_of(result)] = step, result
 
-    def _note_moved(self, storage: int) -> None:
+    def _keep_copy(self, storage: int) -> None:
         """Keep what torch has copied to a storage, before a kernel changes it."""
         if storage in self._copies:
             step, tensor = self._copies.pop(storage)
             memory = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
-            self.moved += [(step, bytes_of(tensor).clone()), (step, memory.clone())]
-            self._given.discard(storage)
+            self.torch_copies += [(step, bytes_of(tensor).clone()), (step, memory.clone())]
+            self._input_storages.discard(storage)
 
     def _operation(self, step: ProgramStep, args: Any, kwargs: dict[str, Any]) -> Any:
         operation = operation_named(step.operation)

@@ -223,8 +223,8 @@ class Workspace:
 
         ``against`` is the earlier kernel, or (kernel, grid, values by name) where grid (None: the same) or some
         arguments differ. ``margin`` is the slowdown that is allowed, as a share. ``status`` of the result is 0 within
-        it, 1 beyond it, and 3 where ``budget_s`` seconds of rounds did not decide. Without a GPU, resources, traffic and
-        predicted times are compared, and with ``check`` the outputs on the CPU; reasons for a slowdown make it 3.
+        it, 1 beyond it, and 3 where ``budget_s`` seconds of rounds did not decide. Without a GPU, resources, traffic
+        and predicted times are compared, and with ``check`` the outputs on the CPU; a reason for a slowdown makes it 3.
         ``names`` are what the earlier and the later are called.
 
         Raises:

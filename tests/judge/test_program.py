@@ -249,7 +249,7 @@ def test_what_torch_alone_copied_from_inputs_is_known_as_it_was_before_a_kernel_
 
     replay = Replay(program_of_json(data, 1), (None,), add_one, sources=sources)  # type: ignore[arg-type]
     assert torch.equal(replay.run({"x": torch.arange(4.0)})[0], torch.arange(4.0) + 1)
-    assert {tuple(moved.view(torch.float32).tolist()) for _, moved in replay.moved} == expected
+    assert {tuple(moved.view(torch.float32).tolist()) for _, moved in replay.torch_copies} == expected
 
 
 def test_a_result_of_another_shape_than_the_program_says_is_refused():
