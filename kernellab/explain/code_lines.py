@@ -11,7 +11,7 @@ from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError
 from kernellab.ir.control_codes import ControlCode, WarpWait, control_codes, warp_waits
 from kernellab.ir.graph import Graph, Location, Operation, calls_of, main_file, place_of, short_file
-from kernellab.ir.instructions import LineProfile, hint_of_ptx, instruction_of, profiles_of
+from kernellab.ir.instructions import LineProfile, instruction_of, profiles_of, sass_lines
 from kernellab.ir.lines import StageLine, stage_lines
 
 Line = int | None
@@ -62,7 +62,7 @@ def code_of(compiled: Compiled) -> Code:
     ptx = [StageLine(line.text, Location(file, own_line(line.place, file))) for line in stage_lines("ptx", text)]
     profiles = {line: profile for (_, line), profile in profiles_of("ptx", ptx).items()}
     try:
-        sass = stage_lines("sass", compiled.sass, hint_of_ptx(text))
+        sass = sass_lines(compiled.sass, text)
     except KernellabError:
         sass = ()
     placed = [(own_line(line.place, file), line.text) for line in sass]

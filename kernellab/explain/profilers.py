@@ -25,8 +25,8 @@ from kernellab.errors import KernellabError, WorkerDied, timeout_text
 from kernellab.explain import proton
 from kernellab.explain.profile import Counters, Profile, SamplingSession, are_distinct, samples_by_place, samples_of
 from kernellab.explain.proton import NoLineTable, number_instructions
-from kernellab.ir.instructions import hint_of_ptx
-from kernellab.ir.lines import StageLine, stage_lines
+from kernellab.ir.instructions import sass_lines
+from kernellab.ir.lines import StageLine
 from kernellab.launch.arguments import CannotExport
 from kernellab.launch.bound_launch import Trials
 from kernellab.timing.bench import BenchOptions
@@ -157,7 +157,7 @@ def numbered_binary(compiled: Compiled) -> Iterator[tuple[Compiled, bool]]:
 def _machine_code(compiled: Compiled) -> tuple[StageLine, ...]:
     """Return the machine code of a kernel, each line with its place; empty where it cannot be disassembled."""
     with suppress(KernellabError):
-        return stage_lines("sass", compiled.sass, hint_of_ptx(compiled.stages["ptx"]))
+        return sass_lines(compiled.sass, compiled.stages["ptx"])
     return ()
 
 

@@ -16,6 +16,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
@@ -65,6 +66,7 @@ def is_library(file: str | None) -> bool:
     return file is not None and any(part in file for part in _LIBRARY)
 
 
+@lru_cache(maxsize=1024)
 def short_file(file: str | None) -> str:
     """Return a file's name without its folders; ``In[5]`` stays as it is."""
     return (file or "").replace("\\", "/").rpartition("/")[2]

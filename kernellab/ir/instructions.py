@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 from kernellab.ir.graph import Location, place_of
 from kernellab.ir.lines import Frame, Hint, StageLine, lines_with_locations, stage_lines
@@ -191,9 +192,11 @@ def _ptx_copy(mnemonic: str, operands: str) -> Instruction:
 
 def _of_sass(line: str) -> Instruction | None:
     match = _SASS.match(line)
-    if match is None:
-        return None
-    mnemonic = match[1]
+    return None if match is None else _of_mnemonic(match[1])
+
+
+@lru_cache(maxsize=1024)
+def _of_mnemonic(mnemonic: str) -> Instruction:
     base, *modifiers = mnemonic.split(".")
     if base in _MATRIX_OF_SASS:
         return Instruction(mnemonic, InstructionKind.TENSOR, unit=_MATRIX_OF_SASS[base])
@@ -302,6 +305,12 @@ _TRACED = frozenset(InstructionKind) - {
     *(InstructionKind.BARRIER, InstructionKind.SHARED, InstructionKind.SPILL, InstructionKind.OTHER)
 }
 _Key = tuple[Frame | None, InstructionKind | None]  # None stands for all
+
+
+@lru_cache(maxsize=2)
+def sass_lines(sass: str, ptx: str) -> tuple[StageLine, ...]:
+    """Return the lines of SASS, each with its place in the source, by the PTX where it is certain."""
+    return stage_lines("sass", sass, hint_of_ptx(ptx))
 
 
 def hint_of_ptx(text: str) -> Hint:

@@ -17,7 +17,7 @@ import numpy as np
 
 from kernellab.explain.traffic.arithmetic import Array, bits_of, bits_type, numbers_of, operation_of, width_of
 from kernellab.explain.traffic.loops import BlockRuns
-from kernellab.explain.traffic.relevance import Relevance, calls_out, destination_of, is_access, sources_of, target_of
+from kernellab.explain.traffic.relevance import Relevance, destination_of, sources_of, target_of
 from kernellab.ir.ptx import (
     Address,
     Immediate,
@@ -115,8 +115,6 @@ class Machine:
         Raises:
             CannotTrace: it takes too long.
         """
-        blocks = self.kernel.blocks
-        first = np.cumsum([0, *map(len, blocks)])
         self._pending = {0: (None, 0)}
         steps = 0
         while self._pending:
@@ -125,7 +123,7 @@ class Machine:
             mask, _ = self._pending.pop(block)
             self.runs.enter(block, mask, self.shape)
             with np.errstate(all="ignore"):  # a GPU raises nothing
-                self._run_block(blocks[block], int(first[block]), block, mask, steps)
+                self._run_block(block, mask, steps)
             if time.thread_time() > deadline:
                 raise CannotTrace("it runs for longer than is followed")
 
@@ -140,12 +138,9 @@ class Machine:
         self.spins = True
         return oldest
 
-    def _run_block(
-        self, block: Sequence[PtxInstruction], position: int, index: int, mask: Array | None, steps: int
-    ) -> None:
-        for offset, instruction in enumerate(block):
-            number = position + offset
-            if instruction.name in {"bra", "ret", "exit", "trap"}:
+    def _run_block(self, index: int, mask: Array | None, steps: int) -> None:
+        for number, instruction, is_access, ends_block in self.relevance.steps[index]:
+            if ends_block:
                 if index in self.relevance.skipped:
                     self._wait_at(self.relevance.skipped[index], mask, steps)
                     return
@@ -156,11 +151,10 @@ class Machine:
                 if mask is not None and not mask.any():
                     return
                 continue
-            if is_access(instruction) or instruction.name == "tensormap" or calls_out(instruction):
-                self._count_steps()
+            self._count_steps()
+            if is_access:
                 self.access(self, number, instruction, mask)
-            elif number in self.relevance.positions:
-                self._count_steps()
+            else:
                 self._compute(instruction, mask)
         if index + 1 < len(self.kernel.blocks):
             self._wait_at(index + 1, mask, steps)

@@ -24,8 +24,7 @@ from kernellab.explain.traffic.relevance import (
     successors_by_block,
 )
 from kernellab.ir.graph import place_of
-from kernellab.ir.instructions import hint_of_ptx
-from kernellab.ir.lines import stage_lines
+from kernellab.ir.instructions import sass_lines
 from kernellab.ir.ptx import PtxInstruction, PtxKernel
 
 Line = int | None
@@ -67,7 +66,7 @@ MachineCode = dict[Line, CodeLine]
 def machine_code_of(compiled: Compiled) -> MachineCode | None:
     """Return the accesses of the machine code by source line; None where nothing disassembles it."""
     try:
-        lines = stage_lines("sass", compiled.sass, hint_of_ptx(compiled.ptx))
+        lines = sass_lines(compiled.sass, compiled.ptx)
     except KernellabError:
         return None
     return code_lines((line.text, line.place.line) for line in lines)

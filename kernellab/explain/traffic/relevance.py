@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import NamedTuple
 
 from kernellab.ir.ptx import Address, Operand, PtxInstruction, PtxKernel, Register, Symbol, Vector
 
@@ -154,19 +155,23 @@ def is_shared(instruction: PtxInstruction) -> bool:
     return any(part.startswith("shared") for part in instruction.parts)
 
 
+_ACCESSES = frozenset({"cp", "ld", "ldu", "st", "atom", "red", "ldmatrix", "stmatrix"})
+
+
 def is_access(instruction: PtxInstruction) -> bool:
     """Whether an instruction is a load, store or atomic, or a copy that does both."""
-    if {"param", "const"} & set(instruction.parts):
+    parts = instruction.parts
+    if parts[0] not in _ACCESSES or "param" in parts or "const" in parts:
         return False
-    if instruction.name == "cp":
-        return "async" in instruction.parts and any(isinstance(operand, Address) for operand in instruction.operands)
-    return instruction.name in {"ld", "ldu", "st", "atom", "red", "ldmatrix", "stmatrix"}
+    return parts[0] != "cp" or ("async" in parts and any(isinstance(o, Address) for o in instruction.operands))
 
 
 def calls_out(instruction: PtxInstruction) -> bool:
     """Whether an instruction calls a function that may access memory; printing and assertions do not count."""
+    if instruction.parts[0] != "call":
+        return False
     names = {operand.name for operand in instruction.operands if isinstance(operand, Symbol)}
-    return instruction.name == "call" and not names & {"vprintf", "__assertfail"}
+    return not names & {"vprintf", "__assertfail"}
 
 
 def is_memory_load(instruction: PtxInstruction) -> bool:
@@ -174,12 +179,21 @@ def is_memory_load(instruction: PtxInstruction) -> bool:
     return is_access(instruction) and instruction.name in {"ld", "ldu", "atom", "ldmatrix"}
 
 
+class Step(NamedTuple):
+    """An instruction to follow, by its position: an access, a value to compute, or the end of a block."""
+
+    position: int
+    instruction: PtxInstruction
+    is_access: bool
+    ends_block: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Relevance:
     """The instructions to compute, by position, and whether values in memory must be followed.
 
     ``dead`` are unused loads, which the assembler removes. ``skipped`` has the join of each irrelevant branch, by the
-    block that the branch ends.
+    block that the branch ends. ``steps`` are the instructions to follow, by block.
     """
 
     positions: frozenset[int]
@@ -188,6 +202,7 @@ class Relevance:
     skipped: Mapping[int, int]
     follows_shared: bool
     follows_stores: bool
+    steps: tuple[tuple[Step, ...], ...]
 
     @property
     def follows_global(self) -> bool:
@@ -213,7 +228,28 @@ def relevance_of(kernel: PtxKernel, *, follows_stores: bool = False) -> Relevanc
         if not of_shared:
             break
     skipped = {block: branch.join for block, branch in part.undecided.items() if branch.join is not None}
-    return Relevance(positions, loads - of_shared, dead, skipped, follows_shared, follows_stores)
+    steps = tuple(_steps(kernel, positions))
+    return Relevance(positions, loads - of_shared, dead, skipped, follows_shared, follows_stores, steps)
+
+
+_BLOCK_ENDS = frozenset({"bra", "ret", "exit", "trap"})
+
+
+def _steps(kernel: PtxKernel, positions: frozenset[int]) -> Iterator[tuple[Step, ...]]:
+    """Yield the instructions to follow of each block."""
+    first = 0
+    for block in kernel.blocks:
+        kinds = [(ptx, _touches_memory(ptx), ptx.name in _BLOCK_ENDS) for ptx in block]
+        yield tuple(
+            Step(position, ptx, touches, ends)
+            for position, (ptx, touches, ends) in enumerate(kinds, first)
+            if touches or ends or position in positions
+        )
+        first += len(block)
+
+
+def _touches_memory(instruction: PtxInstruction) -> bool:
+    return instruction.name == "tensormap" or is_access(instruction) or calls_out(instruction)
 
 
 @dataclass(slots=True)
@@ -230,7 +266,7 @@ class _Slice:
         for position, instruction in enumerate(self.kernel.instructions):
             if position not in dead:
                 self.needed.update(_needed_registers(instruction, follows_shared, follows_stores))
-                if instruction.name == "tensormap" or is_access(instruction) or calls_out(instruction):
+                if _touches_memory(instruction):
                     self.blocks.add(instruction.block)
         for branch in branches_of(self.kernel):
             if branch.join is None:

@@ -40,7 +40,7 @@ Sample = tuple[MeasuredCase, RecordedLaunch]
 
 @dataclass(frozen=True, slots=True)
 class BinaryRequest:
-    """The targets to compile binaries for, and sizes with specializations beside those of the tuned cases."""
+    """The targets to compile binaries for, and further sizes to specialize for than those of the tuned cases."""
 
     targets: tuple[Target, ...] = ()
     sizes: tuple[Mapping[str, int], ...] = ()
