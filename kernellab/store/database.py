@@ -237,8 +237,8 @@ class Database:
 
     def _transaction(self, work: Callable[[sqlite3.Cursor], T]) -> T:
         cursor = self._connection.cursor()
-        cursor.execute("BEGIN IMMEDIATE")
         try:
+            cursor.execute("BEGIN IMMEDIATE")  # an interrupt may come as soon as it has begun
             result = work(cursor)
             cursor.execute("COMMIT")
         except BaseException:
