@@ -261,7 +261,7 @@ def test_a_kernel_that_was_never_launched_is_written_without_a_check(lab: kernel
 
 def test_what_cannot_be_exported_is_an_error_that_says_why(lab: kernellab.Lab, tmp_path: Path) -> None:
     cell(lab, AWKWARD)
-    with pytest.raises(UsageError, match="expected one of module, torch-op, autotune, report, bundle"):
+    with pytest.raises(UsageError, match="expected one of module, torch-op, autotune, report, binaries, bundle"):
         lab.export("awkward", tmp_path / "k.py", kind="wheel")
     with pytest.raises(UnknownName):
         lab.export("nothing", tmp_path / "k.py")
