@@ -17,13 +17,14 @@ import torch._dynamo  # here, since torch imports it at the first call under a m
 from torch.overrides import TorchFunctionMode
 
 from kernellab._triton.drivers import OfflineDriver
+from kernellab.capture.function_recorder import FunctionRecorder
 from kernellab.target import parse_target
 
 _PROCESSORS = 132
 _MEMORY_BYTES = 80 << 30
 _GPU = torch.device("cuda", 0)
 _CPU = torch.device("cpu")
-_MODES = ("kernellab.capture.recorder", "kernellab.judge.pretended_gpu")
+_MODES = (FunctionRecorder.__module__, __name__)  # through whose frames a question of the candidate passes
 
 
 @contextmanager
