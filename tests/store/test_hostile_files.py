@@ -316,6 +316,9 @@ def test_a_store_with_other_tables_is_set_aside(tmp_path: Path, statement: str) 
     assert list(tmp_path.glob("*.aside"))
 
 
+_NOT_FROM_TEXT = {"torch-op", "binaries"}  # the kinds of export that need more than the text of a kernel
+
+
 def test_names_that_an_earlier_release_let_in_lead_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(None)
     for number, name in enumerate(("../../x", "x@7", "a-b", "class", "1x")):
@@ -327,7 +330,7 @@ def test_names_that_an_earlier_release_let_in_lead_nowhere(tmp_path: Path, monke
     assert kernels.version("x@7@1").name == "x@7"
     for version in list(kernels):
         for kind in EXPORT_KINDS:
-            if kind != "torch-op":
+            if kind not in _NOT_FROM_TEXT:
                 path = export(ExportContext(store, tmp_path, report_page), version, None, kind).path
                 assert path.resolve().parent == tmp_path / "in" / "side"
     require_usable(store, tmp_path)
@@ -362,7 +365,9 @@ def test_looking_at_a_store_executes_nothing(tmp_path: Path) -> None:
         hostile.read_bundle(lab.kernels.store, tmp_path / "x.zip")
         assert "scaled" in lab.kernels
         assert not lab.frame("kernels").empty
-        for kind in (kind for kind in EXPORT_KINDS if kind != "torch-op"):
+        with pytest.raises(UsageError, match="its text is not executed"):
+            lab.export("scaled", tmp_path / "x.binaries", kind="binaries")
+        for kind in (kind for kind in EXPORT_KINDS if kind not in _NOT_FROM_TEXT):
             written = lab.export("scaled", tmp_path / f"x.{kind}", kind=kind)
             assert (kind == "bundle" or written.notes) or lab.kernels.store.history.launches()[0].launch.check
         assert not canary.exists()
