@@ -25,40 +25,26 @@ class SnapshotRequest:
     launch: RecordedLaunch
 
 
-def keep_snapshot_later(
-    pool: Pool, timeout_s: float, store: Store, version: Version, launch: RecordedLaunch, implementation: Implementation
-) -> None:
-    """Have a worker make the snapshot of a recorded launch, and store it when it comes, once for each Triton.
-
-    The workers' `close` waits a few seconds for it. There is none of a launch whose arguments a worker cannot have.
-    """
-    if has_snapshot(store, version, launch):
-        return
-    job = _job(implementation, launch)
-
-    def keep() -> None:
-        with contextlib.suppress(KernellabError):  # `lab.upgrade` compares the resources, which are kept anyway
-            snapshot = None if job is None else pool.run(job, timeout_s)
-            if snapshot is not None:
-                store.snapshots.add(version.id, launch_digest(launch), snapshot)
-
-    pool.run_in_background(keep)
+SnapshotJob = Job[SnapshotRequest, Snapshot | None]
 
 
-def snapshot_by_worker(
-    pool: Pool, timeout_s: float, implementation: Implementation, launch: RecordedLaunch
-) -> Snapshot:
-    """The snapshot of a recorded launch, from a worker where that can have its arguments."""
-    job = _job(implementation, launch)
-    snapshot = None if job is None else pool.run(job, timeout_s)
-    return snapshot or snapshot_of(implementation, device_of_table(implementation.kernel.target), launch)
-
-
-def _job(implementation: Implementation, launch: RecordedLaunch) -> Job[SnapshotRequest, Snapshot | None] | None:
+def snapshot_job(implementation: Implementation, launch: RecordedLaunch) -> SnapshotJob | None:
+    """The job of making a snapshot, without the memory of the arguments; None where a worker cannot have them."""
     request = request_of(implementation, device_of_table(implementation.kernel.target))
     if request is None:
         return None
     return Job(answer_snapshot, SnapshotRequest(request, launch), f"Counting what {request.name} executes")
+
+
+def keep_answer(pool: Pool, timeout_s: float, store: Store, version: Version, job: SnapshotJob) -> None:
+    """Have a worker make a snapshot and store it, once for each Triton."""
+    launch = job.payload.launch
+    if has_snapshot(store, version, launch):
+        return
+    with contextlib.suppress(KernellabError):  # `lab.upgrade` compares the resources, which are kept anyway
+        snapshot = pool.run(job, timeout_s)
+        if snapshot is not None:
+            store.snapshots.add(version.id, launch_digest(launch), snapshot)
 
 
 def answer_snapshot(request: SnapshotRequest, progress: ProgressCallback) -> Snapshot | None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from kernellab.errors import KernellabError, UsageError, first_line
-from kernellab.registry.launches_from_store import options_of
+from kernellab.registry.launches_from_store import options_of, tensors_among
 from kernellab.source import MalformedData
-from kernellab.store import Argument, RecordedLaunch
+from kernellab.store import RecordedLaunch
 from kernellab.store.decoding import canonical_json, launch_digest, launch_from_jsonable, launch_to_jsonable
 
 FORMAT = 1
@@ -73,20 +73,13 @@ class HarvestedCase:
     @property
     def shapes(self) -> dict[str, str]:
         """The shapes of the tensors as ``4096x128``, by name."""
-        return {t.name: "x".join(map(str, t.shape)) for t in _tensors(self.launch.arguments)}
+        return {t.name: "x".join(map(str, t.shape)) for t in tensors_among(list(self.launch.arguments))}
 
     @property
     def key(self) -> str:
         """A text that equal cases share."""
         place = [self.module, self.kernel, self.origin, self.config_names]
         return canonical_json([*place, launch_digest(replace(self.launch, result=""))])
-
-
-def _tensors(arguments: Iterable[Argument]) -> Iterator[Argument]:
-    for argument in arguments:
-        if argument.kind == "tensor":
-            yield argument
-        yield from _tensors(argument.members)
 
 
 @dataclass(frozen=True, slots=True)

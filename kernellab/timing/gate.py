@@ -3,10 +3,10 @@
 Each round gives a ratio of times, in which drift of the device cancels. The medians of blocks of rounds are taken as
 independent: one bad sample moves none of them, and where the runs test finds neighbours alike, pairs of blocks merge.
 The interval of their median is a confidence sequence: it holds at all looks together, so that looking after each batch
-of rounds raises no false alarms. It inverts the sign test whose evidence is the uniform mixture of binomial likelihood
-ratios (Robbins, "Statistical methods related to the law of the iterated logarithm", 1970; Howard and Ramdas,
+of rounds does not add false alarms. It inverts the sign test whose evidence is the uniform mixture of binomial
+likelihood ratios (Robbins, "Statistical methods related to the law of the iterated logarithm", 1970; Howard and Ramdas,
 "Sequential estimation of quantiles", Bernoulli 28(3), 2022). By Ville's inequality, the evidence against the true
-median ever reaches 1/alpha with a probability of alpha at most, whatever the distribution of the blocks.
+median ever reaches 1/alpha with a probability of alpha at most, whatever the distribution of independent blocks.
 """
 
 from __future__ import annotations

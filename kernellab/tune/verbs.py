@@ -184,16 +184,23 @@ def _keep_snapshot(
 ) -> None:
     """Keep what this Triton made of the winner, for `lab.upgrade` under a later one.
 
-    On a GPU, where it would take longer than many a tuning, the workers do so while the notebook goes on.
+    On a GPU, where it would take longer than many a tuning, a worker does so while the notebook goes on.
     """
-    from kernellab.explain.snapshot import keep_snapshot  # most of `kernellab.explain`
-    from kernellab.explain.snapshot_jobs import keep_snapshot_later
+    store, compiler, left = session.kernels.store, session.compiler, [winner]
 
-    store, compiler = session.kernels.store, session.compiler
+    def keep_by_worker() -> None:
+        from kernellab.explain.snapshot_jobs import keep_answer, snapshot_job
+
+        job = snapshot_job(left.pop(), launch)  # from here on, the arguments may be freed
+        if job is not None:
+            keep_answer(compiler.pool, compiler.timeout_s, store, version, job)
+
     if is_later:
-        keep_snapshot_later(compiler.pool, compiler.timeout_s, store, version, launch, winner)
-    else:
-        keep_snapshot(store, version, launch, winner)
+        compiler.pool.run_in_background(keep_by_worker)
+        return
+    from kernellab.explain.snapshot import keep_snapshot  # most of `kernellab.explain`
+
+    keep_snapshot(store, version, launch, winner)
 
 
 def _first_fitting(tuning: Tuning) -> int:

@@ -10,8 +10,9 @@ from typing import Any
 from kernellab._triton.kernel import jit_function
 from kernellab._triton.loading import load
 from kernellab.errors import CompileError, KernellabError, UsageError
-from kernellab.explain.snapshot import failed_snapshot, resources_snapshot, unknown_snapshot
-from kernellab.explain.snapshot_jobs import snapshot_by_worker
+from kernellab.explain.devices import device_of_table
+from kernellab.explain.snapshot import failed_snapshot, resources_snapshot, snapshot_of, unknown_snapshot
+from kernellab.explain.snapshot_jobs import snapshot_job
 from kernellab.registry import Session
 from kernellab.registry.calls import call_of_launch, compile_call
 from kernellab.store import RecordedLaunch, Snapshot, Version
@@ -83,12 +84,24 @@ def _recompile(open_session: OpenSession, wanted: LaunchToCompile) -> Recompiled
         call = replace(call, kernel=_revived_kernel(version))
         implementation = compile_call(session, call, takes_best=False)
         compiled, compiler = implementation.kernel, session.compiler
-        if wanted.counts:
-            snapshot = snapshot_by_worker(compiler.pool, compiler.timeout_s, implementation, launch)
-        else:
-            snapshot = resources_snapshot(compiled)
+        if not wanted.counts:
+            return RecompiledLaunch(resources_snapshot(compiled), stage_operations(compiled))
+        job = snapshot_job(implementation, launch)
+        snapshot = None if job is None else compiler.pool.run(job, compiler.timeout_s)
+        if snapshot is None:
+            snapshot = _snapshot_by_contents(session, wanted, call.kernel)
         return RecompiledLaunch(snapshot, stage_operations(compiled))
     except (CompileError, UsageError) as error:
         return RecompiledLaunch(failed_snapshot(error, launch.target))
     except KernellabError as error:  # a worker that died or was too slow says nothing of the kernel
         return RecompiledLaunch(unknown_snapshot(error, launch.target))
+
+
+def _snapshot_by_contents(session: Session, wanted: LaunchToCompile, kernel: Any) -> Snapshot:
+    """The snapshot of a launch whose traffic depends on the contents of memory, which are drawn anew."""
+    try:
+        call = call_of_launch(session, wanted.version, wanted.launch, "cpu", wanted.config)
+    except KernellabError as error:  # no room for them
+        return unknown_snapshot(error, wanted.launch.target)
+    implementation = compile_call(session, replace(call, kernel=kernel), takes_best=False)
+    return snapshot_of(implementation, device_of_table(session.target), wanted.launch)

@@ -10,7 +10,7 @@ from typing import Any
 from kernellab.errors import UsageError
 from kernellab.registry import config_words
 from kernellab.registry.kept_times import fields_of_key
-from kernellab.registry.launches_from_store import options_of
+from kernellab.registry.launches_from_store import options_of, tensors_among
 from kernellab.source import CONFIG_OPTIONS, MalformedData
 from kernellab.store import (
     Argument,
@@ -60,7 +60,7 @@ class Winner:
         """The numbers of the launch in words; without any, the shapes of its tensors."""
         given = [argument for argument in self.launch.arguments if not argument.constexpr]
         numbers = {a.name: a.value for a in given if a.kind == "scalar" and type(a.value) in (int, float)}
-        shapes = {a.name: "x".join(map(str, a.shape)) for a in _tensors(given)}
+        shapes = {a.name: "x".join(map(str, a.shape)) for a in tensors_among(given)}
         return config_words(numbers or shapes)
 
     @property
@@ -129,13 +129,6 @@ def _argument_key(argument: Argument) -> list[Any]:
     return [argument.name, argument.kind, value, argument.dtype, argument.shape, argument.stride, members]
 
 
-def _tensors(arguments: Sequence[Argument]) -> Iterator[Argument]:
-    for argument in arguments:
-        if argument.kind == "tensor":
-            yield argument
-        yield from _tensors(argument.members)
-
-
 def _resources(result: Result | None) -> Snapshot | None:
     """What an earlier release kept of a compile: its resources alone."""
     if result is None:
@@ -196,5 +189,5 @@ def _is_measured_for(measurement: Measurement, launch: RecordedLaunch, triton: s
         return False
     sizes = key.get("values")
     known = {a.name: str(a.value) for a in launch.arguments if a.kind == "scalar"}
-    known |= {a.name: str(tuple(a.shape)) for a in _tensors(launch.arguments)}
+    known |= {a.name: str(tuple(a.shape)) for a in tensors_among(list(launch.arguments))}
     return all(known.get(name, text) == text for name, text in (sizes if isinstance(sizes, Mapping) else {}).items())
