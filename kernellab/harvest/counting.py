@@ -112,16 +112,25 @@ class LaunchCounter:
     def _add_case(self, counts: _KernelCounts, key: Any, grid: Any, args: tuple[Any, ...]) -> CaseCount | None:
         if key in counts.cases:  # another thread was faster
             return counts.cases[key]
+        whole = _with_three_extents(key)
+        if whole in counts.cases:
+            return counts.cases.setdefault(key, counts.cases[whole])
         if len(self.cases) >= self.most_cases:
             self._count_rest(counts.kernel.name)
             return None
         case = CaseCount(counts.kernel, recorded_launch(counts.kernel, grid, args))
-        counts.cases[key] = case
+        counts.cases[key] = counts.cases[whole] = case
         self.cases.append(case)
         return case
 
     def _count_rest(self, name: str) -> None:
         self.rest[name if name in self.rest or len(self.rest) < self.most_kernels else ""] += 1
+
+
+def _with_three_extents(key: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The key with all three extents of its grid, of which a launch may name the first ones alone."""
+    grid, *rest = key
+    return (grid if grid is None else (*grid, 1, 1)[:3], *rest)
 
 
 def key_function(kernel: LaunchedKernel) -> Callable[..., Any]:

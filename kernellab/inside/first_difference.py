@@ -42,7 +42,7 @@ class FirstDifference(Drawable):
     operation of an atomic, or that only one side computes it. ``element`` is an index in the tile where they differ,
     ``numbers`` are both values there, and ``allowed`` is the difference that roundings explain. ``compared`` counts the
     compared values of ``programs``; ``failure`` says why a side stopped early, where it lacks the value or nothing
-    differs.
+    differs. ``notes`` say what the sides ran on, if not on given arguments.
     """
 
     names: tuple[str, str]
@@ -56,6 +56,7 @@ class FirstDifference(Drawable):
     compared: int = 0
     programs: tuple[Program, ...] = ()
     failure: str = ""
+    notes: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return self.left is not None or self.right is not None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kernellab._triton.kernel import Kernel
@@ -49,7 +50,8 @@ class LooksInside(Workspace):
 
         call = call_in(session := self.session(), "values", kernel, grid, args, meta)
         chosen = [program] if programs is None else list(programs)
-        return values_where_launched(session, call, chosen, None if lines is None else set(lines), timeout_s)
+        values = values_where_launched(session, call, chosen, None if lines is None else set(lines), timeout_s)
+        return replace(values, notes=(*_notes_on_arguments(kernel, grid, args, meta), *values.notes))
 
     def first_difference(
         self,
@@ -78,7 +80,8 @@ class LooksInside(Workspace):
 
         call = call_in(session := self.session(), "first_difference", kernel, grid, args, meta)
         label = kernel if isinstance(kernel, str) else ""
-        return first_difference_of_calls(session, call, other, programs, timeout_s, label)
+        difference = first_difference_of_calls(session, call, other, programs, timeout_s, label)
+        return replace(difference, notes=_notes_on_arguments(kernel, grid, args, meta))
 
     def equivalent(
         self,
@@ -143,3 +146,14 @@ class LooksInside(Workspace):
 
         call = call_in(session := self.session(), "timeline", kernel, grid, args, meta)
         return timeline_of_call(session, call, tuple(lines or ()), timeout_s)
+
+
+def _notes_on_arguments(
+    kernel: Kernel | str | int, grid: Any, args: tuple[Any, ...], meta: Mapping[str, Any]
+) -> tuple[str, ...]:
+    """A note where the values are those of new arguments, whose contents are not what a launch had."""
+    from kernellab.registry.calls import is_recorded_call
+
+    if not is_recorded_call(kernel, grid, args, meta):
+        return ()
+    return ("run on new arguments like those of its latest launch; for your own, give the launch: kernel[grid](...)",)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeGuard
 
 from kernellab._triton.kernel import Kernel, autotune_settings, jit_function, pass_by_position
 from kernellab.errors import UsageError
@@ -25,11 +25,16 @@ def call_in(
     Raises:
         UnknownName, UsageError, LaunchError: there is no such kernel, grid or recorded launch.
     """
-    if isinstance(kernel, str | int) and grid is None and not args and not meta:
+    if is_recorded_call(kernel, grid, args, meta):
         return recorded_call(session, kernel)
     launched: Kernel = session.kernels[kernel] if isinstance(kernel, str | int) else kernel
     require_launch(f"lab.{verb}", launched, grid, args, meta)
     return UserCall(session.bind(launched), grid, args, meta)
+
+
+def is_recorded_call(kernel: Any, grid: Any, args: tuple[Any, ...], meta: Mapping[str, Any]) -> TypeGuard[str | int]:
+    """Whether a verb got a stored kernel alone, and so takes its latest recorded launch on new arguments."""
+    return isinstance(kernel, str | int) and grid is None and not args and not meta
 
 
 def recorded_call(session: Session, key: str | int) -> UserCall:

@@ -74,6 +74,15 @@ def test_cases_differ_in_shapes_and_integers_and_not_in_floats(lab: Lab) -> None
     assert sorted(case.launches for case in seen.record.cases) == [1, 1, 2]
 
 
+def test_launches_on_one_grid_are_one_case_whichever_extents_they_name(lab: Lab) -> None:
+    x, kernel = torch.rand(64), lab.bind(add_kernel)
+    with lab.harvest() as seen:
+        for grid in ((1,), (1, 1), (1, 1, 1), (1,)):
+            kernel[grid](x, x, torch.empty(64), 64, 0.5, BLOCK=64)
+    (case,) = seen.record.cases
+    assert case.launches == 4
+
+
 def test_a_case_has_its_config_its_sizes_and_the_layout_of_its_tensors(lab: Lab) -> None:
     with lab.harvest() as seen:
         scale(200)

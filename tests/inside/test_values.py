@@ -200,6 +200,7 @@ def test_a_kept_kernel_alone_is_recorded_on_inputs_like_its_latest_launch(lab: k
     lab.kernels.add(kernels.sort)
     lab.run(kernels.sort, (2,), torch.rand(32), torch.zeros(32), BLOCK=16)
     values = lab.values("sort", program=1)
+    assert "new arguments" in values.notes[0]
     assert (values.kernel, values.programs, values["ordered"].shape) == ("sort", ((1, 0, 0),), (16,))
 
 

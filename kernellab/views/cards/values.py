@@ -103,4 +103,5 @@ def difference_card(difference: FirstDifference) -> Card:
     if rows:
         blocks.append(table_of(columns, rows, left=("side", "source"), code=("source",)))
         blocks.append(figure_block(lambda dark: difference_figure(difference, dark=dark), "both tiles"))
+    blocks += notes(difference.notes)
     return Card([Section(Heading(" vs ".join(difference.names), facts), blocks)])
