@@ -81,7 +81,7 @@ TOPICS: Mapping[str, Mapping[str, str]] = {
         "lab.regressions": 'lab.regressions(since="7d")',
         "lab.upgrade": "lab.upgrade()",
         "lab.gate": f"lab.gate({_CALL}, against=add_kernel)",
-        "lab.harvest": "with lab.harvest() as seen: train_step()",
+        "lab.harvest": "with lab.harvest() as seen: add_kernel[grid](x, y, out, n, BLOCK=256)",
     },
     "Export and share it": {
         "%triton_export": "%triton_export add_kernel --to add_kernel.py",
