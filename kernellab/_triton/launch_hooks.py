@@ -254,7 +254,7 @@ def _inductor_kernel(tuner: Any) -> LaunchedKernel:
     params = tuner.fn.params
     constexprs = {param.name for param in params if param.is_constexpr}
     names = tuple(param.name for param in params if param.name not in constexprs & constants.keys())
-    device = meta["device"]
+    device = tuner.device_props  # the meta data of Triton keep its index alone
     inductor_meta, grid_expression = tuner.inductor_meta, sys.modules[_INDUCTOR].GridExpr
 
     def grid_of(args: tuple[Any, ...]) -> tuple[int, ...]:

@@ -125,6 +125,13 @@ def device_of_table(target: Target) -> DeviceRates:
     return replace(other, name=f"{other.name} in place of {target}")
 
 
+def device_of_model(target: Target, model: str) -> DeviceRates:
+    """Return the rates of a GPU that its driver names ``model``, such as "NVIDIA H200"; else those for its target."""
+    rates = [device.rates for device in DEVICES.values() if device.target == str(target)]
+    named = [row for row in rates if row.name.lower() in model.lower()]
+    return max(named, key=lambda row: len(row.name)) if named else device_of_table(target)
+
+
 def measured_device(table: DeviceRates, ceilings: Ceilings, multiprocessors: int, l2_bytes: int) -> DeviceRates:
     """Return a device with its measured rates; the others stay as in the table."""
     tensor = {kind: rate for kind, rate in ceilings.tflops.items() if kind != "fp32"}

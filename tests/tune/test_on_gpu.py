@@ -13,6 +13,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from triton.runtime._allocation import NullAllocator
 
 import kernellab
 from kernellab.timing.bench_jobs import Readiness
@@ -227,6 +228,7 @@ def copy_by_descriptor(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
 
 
 def test_a_winner_that_needs_an_allocator_is_timed_and_its_launch_without_one_noted(lab: kernellab.Lab) -> None:
+    triton.set_allocator(NullAllocator())  # others may have set one
     x, configs = torch.randn(N, device="cuda"), [triton.Config({"BLOCK": block}) for block in (128, 256)]
     tuning = lab.tune(copy_by_descriptor, grid, x, torch.empty_like(x), N, configs=configs)
     assert set(tuning.frame.status) == {"ok"}

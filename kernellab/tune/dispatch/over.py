@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from kernellab._triton.kernel import Kernel, parameter_names
 from kernellab.checking.reference import keyword_names, takes_any_name
 from kernellab.errors import UsageError, WorkerError, plural, three_digits, value_text
-from kernellab.explain.devices import device_for
+from kernellab.explain.devices import device_for, device_of_model
 from kernellab.launch.calls import UserCall
 from kernellab.registry import Session
-from kernellab.target import Target, multiprocessors
+from kernellab.target import Target, multiprocessors, parse_target
 from kernellab.timing.config import Config, Space
 from kernellab.timing.launches import Launches
 from kernellab.tune.dispatch.cover import cover_steps, fit_rule, regrets_of
@@ -238,7 +238,9 @@ class OverSizes:
             notes=(*self._coverage_notes(is_interrupted), *getattr(self.measurer, "notes", ())),
             is_interrupted=is_interrupted,
             cover=() if fit is None else cover_steps(table, fit, [places[config] for config in rule.configs]),
-            speedup=program_speedup(table, fit, rule, self.plan.baseline) if is_weighted and fit else None,
+            speedup=program_speedup(table, fit, rule, self.plan.baseline, _flush_ms(provenance))
+            if is_weighted and fit
+            else None,
         )
 
     def _coverage_notes(self, is_interrupted: bool) -> list[str]:
@@ -251,6 +253,15 @@ class OverSizes:
             share = f"about {sum(unmeasured.values()):.2%} of the program's time"
             notes.append(f"{len(unmeasured)} of {plural(total, 'case')} not measured: {share} (.unmeasured).")
         return notes
+
+
+def _flush_ms(provenance: Mapping[str, Any]) -> float:
+    """The milliseconds in which the memory of the measured device takes as many bytes as its L2 has; 0 if unknown."""
+    model, target = provenance.get("device"), provenance.get("target")
+    if not model or not target:
+        return 0.0
+    rates = device_of_model(parse_target(str(target)), str(model))
+    return rates.l2_bytes / rates.memory_gbps / 1e6
 
 
 def merge_cases(before: MeasuredCase, after: MeasuredCase) -> MeasuredCase:

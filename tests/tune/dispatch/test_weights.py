@@ -11,9 +11,11 @@ import triton
 
 from kernellab.errors import UsageError
 from kernellab.timing.config import Config
+from kernellab.tune.dispatch.cover import fit_rule
 from kernellab.tune.dispatch.over import OverSizes
 from kernellab.tune.dispatch.plan import Plan, PlanPolicy
 from kernellab.tune.dispatch.result import Dispatch
+from kernellab.tune.dispatch.speedup import program_speedup
 from kernellab.tune.dispatch.table import CaseTable
 from kernellab.tune.dispatch.weights import baselines_of, weights_of
 from kernellab.views.cards.tuning import dispatch_card
@@ -180,3 +182,18 @@ def test_a_case_with_a_small_share_tries_only_what_may_be_much_faster() -> None:
     margins = {request.number: request.margin for request in machine.requests[1 : len(CASES)]}
     assert margins.get(17, PlanPolicy().margin) == PlanPolicy().margin
     assert max(margins.values()) > 10 * PlanPolicy().margin
+
+
+def test_launches_of_a_measured_device_may_be_faster_by_the_writing_of_its_dirty_lines() -> None:
+    table, machine = CaseTable(CASES, CONFIGS, MULTIPROCESSORS, counts=MIX), Formula()
+    rule = OverSizes("product", table, Plan(table, PlanPolicy(max_configs=2), [3] * len(CASES)), machine).run().rule
+    fit = fit_rule(table, 2)[1]
+    assert fit is not None
+    alone = program_speedup(table, fit, rule, [3] * len(CASES))
+    flushed = program_speedup(table, fit, rule, [3] * len(CASES), flush_ms=alone.after_ms / sum(MIX) / 4)
+    assert alone.after_ms * 0.75 < flushed.after_ms < alone.after_ms
+    assert flushed.low <= alone.ratio < flushed.ratio < flushed.high
+    assert flushed.high / flushed.low > alone.high / alone.low
+    endless = program_speedup(table, fit, rule, [3] * len(CASES), flush_ms=1e9)
+    assert endless.after_ms == pytest.approx(0.75 * alone.after_ms)  # half of each time at most
+    assert endless.ratio == pytest.approx(alone.ratio)
