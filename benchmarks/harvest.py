@@ -33,7 +33,7 @@ from kernellab.target import device_name
 Step = Callable[[], Any]
 ASKED_LOSS, ASKED_SHARE = 0.02, 0.03
 _STEPS, _SECONDS_SEEN = 20, 4.0
-_ROUNDS, _ROUND_S = 9, 0.5
+_ROUNDS, _ROUND_S = 41, 0.1
 _CONFIGS = 2  # of each autotuner of a package: compiling all of them takes minutes
 
 
@@ -193,7 +193,7 @@ def compared_shares(seen: Harvest, profiled: dict[str, tuple[int, float]]) -> li
 
 
 def loss(lab: Lab, work: Step) -> str:
-    """The time that a harvest adds to some work, in turns with the work alone; the work repeats for half a second."""
+    """The time that a harvest adds to some work, in turns with the work alone; the work repeats for a tenth of a second."""
     work()  # compiles
     calls = 1
     while (seconds := _timed(work, calls)) < _ROUND_S / 2:

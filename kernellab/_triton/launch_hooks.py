@@ -184,17 +184,23 @@ def _observe_inductor(observer: LaunchObserver, inductor: bool) -> Any:
     def run(tuner: Any, *args: Any, stream: Any, benchmark_run: bool = False, **meta: Any) -> Any:
         is_observed = not (benchmark_run or meta) and (inductor or _origin(tuner) is Origin.COMPILE)
         is_settled = len(tuner.launchers) == 1
+        grid = args[len(args) - len(_grid_names(tuner)) :] or None
         if is_observed and is_settled:
-            observer.before_launch(tuner, None, args, False)
+            observer.before_launch(tuner, grid, args, False)
         with _mark_thread(_IN_INDUCTOR):
             result = run_original(tuner, *args, stream=stream, benchmark_run=benchmark_run, **meta)
         if is_observed:
             if not is_settled:  # the first launch, which has chosen a config
-                observer.before_launch(tuner, None, args, False)
+                observer.before_launch(tuner, grid, args, False)
             observer.after_launch()
         return result
 
     return _patch(module.CachingAutotuner, "run", run)
+
+
+def _grid_names(tuner: Any) -> tuple[str, ...]:
+    """The names of the last arguments of a launch, by which torch.compile passes the grid of a kernel of the user."""
+    return tuple(tuner.inductor_meta.get("extra_launcher_args", ()))
 
 
 def _origin(tuner: Any) -> Origin:
@@ -256,9 +262,10 @@ def _inductor_kernel(tuner: Any) -> LaunchedKernel:
     names = tuple(param.name for param in params if param.name not in constexprs & constants.keys())
     device = tuner.device_props  # the meta data of Triton keep its index alone
     inductor_meta, grid_expression = tuner.inductor_meta, sys.modules[_INDUCTOR].GridExpr
+    all_names = (*names, *_grid_names(tuner))
 
     def grid_of(args: tuple[Any, ...]) -> tuple[int, ...]:
-        values = {**constants, **dict(zip(names, args, strict=False))}
+        values = {**constants, **dict(zip(all_names, args, strict=False))}
         grid: tuple[int, ...] = grid_expression.from_meta(inductor_meta, config).eval_slow(values)
         return grid
 
