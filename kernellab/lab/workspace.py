@@ -6,7 +6,7 @@ import atexit
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
@@ -34,6 +34,8 @@ from kernellab.workers.scratch import Scratch, has_room, why_no_room
 from kernellab.workers.worker import Pool, Worker
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from kernellab.export.merging import Merged
     from kernellab.harvest.result import Harvest
     from kernellab.registry.regressions import Regressions
@@ -217,6 +219,7 @@ class Workspace:
         timeout_s: float = 60.0,
         check: bool = False,
         names: tuple[str, str] | None = None,
+        executor: Executor | None = None,
         **meta: Any,
     ) -> GateResult:
         """Time a launch and that of an earlier revision in turns, until the slowdown is decided or the budget ends.
@@ -225,16 +228,23 @@ class Workspace:
         arguments differ. ``margin`` is the slowdown that is allowed, as a share. ``status`` of the result is 0 within
         it, 1 beyond it, and 3 where ``budget_s`` seconds of rounds did not decide. Without a GPU, resources, traffic
         and predicted times are compared, and with ``check`` the outputs on the CPU; a reason for a slowdown makes it 3.
-        ``names`` are what the earlier and the later are called.
+        ``names`` are what the earlier and the later are called. With an ``executor``, as for `tune`, both run in one of
+        its processes that owns a GPU, on copies of the arguments.
 
         Raises:
             UsageError, LaunchError: the launch does not fit one of the kernels.
             KernellabError: one does not compile, or fails.
+            WorkerError: the executor has no GPU, or broke.
         """
         from kernellab.upgrade.gating import GateOptions, gate_kernels  # keeps `import kernellab` light
 
         call = self._user_call("gate", kernel, grid, args, meta)
-        return gate_kernels(self.session(), call, against, GateOptions(margin, budget_s, timeout_s, check, names))
+        options = GateOptions(margin, budget_s, timeout_s, check, names)
+        if executor is None:
+            return gate_kernels(self.session(), call, against, options)
+        from kernellab.upgrade.cluster_gate import gate_elsewhere
+
+        return gate_elsewhere(self.session(), call, against, options, executor, (local_environment, local_session))
 
     @contextmanager
     def harvest(self, *, inductor: bool = False) -> Iterator[Harvest]:
@@ -250,6 +260,23 @@ class Workspace:
         self.launches.activate()
         with harvest(self.session, inductor=inductor) as seen:
             yield seen
+
+    def harvest_on(
+        self, executor: Executor, function: Callable[..., Any], /, *args: Any, inductor: bool = False, **named: Any
+    ) -> Harvest:
+        """Call a function in all processes of an executor side by side; return one harvest of all their launches.
+
+        ``executor`` is as for `tune`. Its processes need kernellab and no GPU; where it does not list them, it is given
+        as many calls as it may have processes. ``function``, ``args`` and ``named`` are pickled; its kernels have to be
+        of a module that the processes can import. What the function returns is dropped.
+
+        Raises:
+            UsageError: it is not an executor, or the call cannot be sent.
+            WorkerError: the function failed in a process, or the process was lost; the message names it.
+        """
+        from kernellab.harvest.on_cluster import harvest_on
+
+        return harvest_on(executor, local_harvest, partial(function, *args, **named), inductor=inductor)
 
     def merge(self, path: str | Path, /) -> Merged:
         """Merge kernels and measurements of another store, or of exported ones; return them with yours, as a table.
@@ -365,6 +392,16 @@ def local_environment() -> Environment | None:
         return None
     workspace = _process_workspace()
     return environment_of(workspace.session())
+
+
+def local_session() -> Session:
+    """Return the session of this process, which an executor started."""
+    return _process_workspace().session()
+
+
+def local_harvest(*, inductor: bool) -> AbstractContextManager[Harvest]:
+    """Return a harvest of this process, which an executor started."""
+    return _process_workspace().harvest(inductor=inductor)
 
 
 @cache

@@ -195,7 +195,7 @@ class CallQueue:
                 continue
             del self._questions[name]
             silence = WorkerError(f"{name} said nothing for {self.limit_s:g} s")
-            answer = _future_result(future) if future.done() else silence
+            answer = future_result(future) if future.done() else silence
             owners[name] = answer if isinstance(answer, GpuOwner) else None
             if isinstance(answer, KernellabError):
                 self.failure = self.failure or answer
@@ -329,7 +329,7 @@ def _future_error(future: Future[bytes]) -> BaseException | None:
     return CancelledError() if future.cancelled() else future.exception()
 
 
-def _future_result(future: Future[bytes]) -> Any:
+def future_result(future: Future[bytes]) -> Any:
     """Return the answer of a finished future, or its error; a missing module's says what to install."""
     exc = _future_error(future)
     if exc is None:

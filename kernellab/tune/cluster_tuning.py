@@ -14,7 +14,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from kernellab._triton.kernel import Kernel
 from kernellab.errors import KernellabError, WorkerError
@@ -35,23 +35,18 @@ from kernellab.workers.forks_and_interrupts import Interrupted
 OpenEnvironment = Callable[[], Environment | None]
 """Returns the environment of a process, None without a GPU. It runs there, so it must be a function of a module."""
 
+Result = TypeVar("Result")
+
 
 @dataclass(frozen=True, slots=True)
-class RemoteWork:
-    """Work on a kernel for another process, in the environment that ``open`` returns there.
+class SentKernel:
+    """A kernel as text for another process; ``known`` are its measurements, which are not repeated there."""
 
-    ``kind`` is `GpuOwner.kind`; a process with another one declines. ``closure`` and ``name`` are the kernel's in the
-    store; ``known`` are its measurements, which are not repeated. ``work`` is pickled, with functions of the notebook.
-    """
-
-    open: OpenEnvironment
-    kind: str
     name: str
     closure: Closure
-    known: tuple[Measurement, ...]
-    work: Callable[[Environment, Kernel], Any]
+    known: tuple[Measurement, ...] = ()
 
-    def register_kernel(self, environment: Environment) -> Kernel:
+    def register(self, environment: Environment) -> Kernel:
         """Add the kernel and its known measurements to the registry of this process; return the kernel."""
         kernels = environment.kernels
         version = kernels.store.add(self.closure, version_digest(self.closure), self.name)
@@ -59,6 +54,20 @@ class RemoteWork:
         here = {(row.measurement.key, str(row.measurement.config)) for row in history.measurements(version.id)}
         history.add_measurements(version.id, [m for m in self.known if (m.key, str(m.config)) not in here])
         return kernels[version.id]  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteWork:
+    """Work on kernels for another process, in the environment that ``open`` returns there.
+
+    ``kind`` is `GpuOwner.kind`; a process with another one declines. ``work`` takes the environment and each kernel; it
+    is pickled, with functions of the notebook.
+    """
+
+    open: OpenEnvironment
+    kind: str
+    kernels: tuple[SentKernel, ...]
+    work: Callable[..., Any]
 
 
 def pack_arguments(args: tuple[Any, ...], meta: Mapping[str, Any]) -> bytes:
@@ -112,7 +121,7 @@ def run_here(sent: RemoteWork) -> Any:
             import torch
 
             torch.cuda.empty_cache()  # of the arguments before: the worker of the GPU needs room for copies
-        return sent.work(environment, sent.register_kernel(environment))
+        return sent.work(environment, *(kernel.register(environment) for kernel in sent.kernels))
 
 
 def tune_here(environment: Environment, kernel: Kernel, grid: Any, arguments: bytes, options: Options) -> Tuning:
@@ -122,7 +131,7 @@ def tune_here(environment: Environment, kernel: Kernel, grid: Any, arguments: by
     return replace(tune_launches(environment, launches, options), configs=())
 
 
-def _queue_of(environment: Environment, executor: Any, opened: OpenEnvironment) -> CallQueue:
+def queue_of(environment: Environment, executor: Any, opened: OpenEnvironment) -> CallQueue:
     """Return a queue of calls to the executor's processes that own a GPU; it asks none of them yet.
 
     Raises:
@@ -141,7 +150,7 @@ def tune_elsewhere(
         KernellabError: what the tuning raised there, or that its processes were lost.
         UsageError: it is not an executor.
     """
-    queue = _queue_of(environment, options.executor, opened)
+    queue = queue_of(environment, options.executor, opened)
     owner = queue.open()
     if owner is None:
         queue.close()
@@ -153,30 +162,52 @@ def tune_elsewhere(
     known = [measurement_of(row, records.key, records.device) for row in before.values()]
     sent = replace(options, executor=None, devices=None)
     work = partial(tune_here, grid=call.grid, arguments=pack_arguments(call.args, call.meta), options=sent)
-    sent_work = RemoteWork(opened, owner.kind, version.name, version.closure, tuple(known), work)
-    tuning = _tuning_of_call(queue, ClusterCall(run_here, sent_work, f"The tuning of {launches.name}"))
+    sent_work = RemoteWork(opened, owner.kind, (SentKernel(version.name, version.closure, tuple(known)),), work)
+    tuning, name = result_of_call(queue, ClusterCall(run_here, sent_work, f"The tuning of {launches.name}"), Tuning)
     records.add([row for row in tuning.rows if before.get(row.config) != row])
     return replace(
         tuning,
         configs=tuple(launches.original(row.config) for row in tuning.rows),
         provenance={**tuning.provenance, "version": version.label},
-        notes=tuple(dict.fromkeys((*tuning.notes, *queue.notes))),
+        notes=tuple(dict.fromkeys((*tuning.notes, f"measured by {name}", *queue.notes))),
     )
 
 
-def _tuning_of_call(queue: CallQueue, call: ClusterCall) -> Tuning:
+def result_of_call(queue: CallQueue, call: ClusterCall, expected: type[Result]) -> tuple[Result, str]:
+    """Run one call in a process of an open queue, and close the queue; return the result and the process's name.
+
+    Raises:
+        KernellabError: what the call raised there, or that its processes were lost.
+    """
     try:
         queue.put(0, call)
-        result = queue.take()
+        answer = queue.take()
     except KeyboardInterrupt:
         raise Interrupted(f"{call.subject} was interrupted; the process that measures ends it by itself.") from None
     finally:
         queue.close()
-    if isinstance(result.result, KernellabError):
-        raise result.result
-    if not isinstance(result.result, Tuning):
-        raise WorkerError(f"{call.subject} came back as a {type(result.result).__name__}.")
-    return replace(result.result, notes=(*result.result.notes, f"measured by {result.name}"))
+    if isinstance(answer.result, KernellabError):
+        raise answer.result
+    if not isinstance(answer.result, expected):
+        raise WorkerError(f"{call.subject} came back as a {type(answer.result).__name__}.")
+    return answer.result, answer.name
+
+
+def require_owner(queue: CallQueue) -> GpuOwner:
+    """Open a queue, and return the first GPU owner.
+
+    Raises:
+        WorkerError: no process owns a GPU, or can be asked.
+    """
+    owner = queue.open()
+    if owner is not None:
+        return owner
+    queue.close()
+    why = f" {queue.failure.message}" if queue.failure is not None else ""
+    raise WorkerError(
+        f"No process of the executor owns a GPU, so nothing can be measured there.{why} Start one worker per GPU "
+        "first, and wait for it: client.wait_for_workers(1) with dask."
+    )
 
 
 MakeMeasurer = Callable[[Environment, Kernel], CaseMeasurer]
@@ -234,7 +265,7 @@ class ClusterCases:
         self._count += 1
         self._requests[self._count] = request
         sizes = ", ".join(f"{name}={value}" for name, value in request.sizes.items())
-        sent = RemoteWork(self.open, self.owner.kind, version.name, version.closure, known, work)
+        sent = RemoteWork(self.open, self.owner.kind, (SentKernel(version.name, version.closure, known),), work)
         self.queue.put(self._count, ClusterCall(run_here, sent, f"The case {sizes}"))
 
     def take(self) -> MeasuredCase:
@@ -266,15 +297,8 @@ def cluster_cases(
         UsageError: it is not an executor.
         WorkerError: none of its processes owns a GPU, or can be asked.
     """
-    queue = _queue_of(environment, executor, opened)
-    owner = queue.open()
-    if owner is None:
-        queue.close()
-        why = f" {queue.failure.message}" if queue.failure is not None else ""
-        raise WorkerError(
-            f"No process of the executor owns a GPU, so nothing can be measured there.{why} Start one worker per GPU "
-            "first, and wait for it: client.wait_for_workers(1) with dask."
-        )
+    queue = queue_of(environment, executor, opened)
+    owner = require_owner(queue)
     return ClusterCases(queue, opened, environment, environment.kernels.current_version(kernel), measurer, owner)
 
 

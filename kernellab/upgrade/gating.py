@@ -75,7 +75,7 @@ def _calls_on_copies(later: UserCall, against: Against) -> tuple[dict[str, Any],
     The earlier one takes what it has parameters for, in place of which ``against`` may have its own values; tensors of
     the same shape, strides and dtype stay shared.
     """
-    kernel, grid, own = _earlier_call(against)
+    kernel, grid, own = earlier_call(against)
     names = parameter_names(later.kernel)
     arguments = copy_arguments({**dict(zip(names, later.args, strict=False)), **later.meta})
     takes, notes = parameter_names(kernel), []
@@ -92,7 +92,7 @@ def _calls_on_copies(later: UserCall, against: Against) -> tuple[dict[str, Any],
     return arguments, [earlier, UserCall(later.kernel, later.grid, (), arguments)], notes
 
 
-def _earlier_call(against: Against) -> tuple[Kernel, Any, Mapping[str, Any]]:
+def earlier_call(against: Against) -> tuple[Kernel, Any, Mapping[str, Any]]:
     """The kernel, grid (None: that of the later one) and own values of ``against``.
 
     Raises:

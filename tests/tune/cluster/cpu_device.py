@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import kernellab
 from kernellab.checking.comparison import OutputDifference
 from kernellab.errors import KernellabError
 from kernellab.launch.runtime import Runtime
+from kernellab.registry import Session
 from kernellab.timing.bench import measure_singly
 from kernellab.timing.bench_jobs import LaunchTimes
 from kernellab.timing.launches import Implementation, Launches, launch_on_copies
@@ -42,6 +43,18 @@ def cpu_environment() -> Environment:
 def dying_environment(marker: Path) -> Environment:
     """Return the same; the first process that has something to measure ends, and leaves a file as a marker."""
     return _environment(marker)
+
+
+def formula_environment() -> Environment:
+    """Return the same with times that are a formula of the launch, equal in all processes."""
+    environment = _environment()  # of another name, so that it reuses no times of the interpreter
+    device = replace(environment.device, name="a formula", facts={**environment.device.facts, "device": "a formula"})
+    return replace(environment, device=device, make_bench=lambda *_: FormulaBench(lab_here().launches, 10.0))
+
+
+def session_here() -> Session:
+    """Return the session of this process."""
+    return lab_here().session()
 
 
 def no_environment() -> None:
@@ -104,3 +117,12 @@ class InterpretedBench:
         begin = time.perf_counter()
         launch_on_copies(self.runtime, launch, implementation.kernel.effects, "cpu", self.timeout_s)
         return 1e3 * (time.perf_counter() - begin)
+
+
+class FormulaBench(InterpretedBench):
+    """Launches nothing: a program takes 1 us, and each element of its block 10 ns."""
+
+    def _milliseconds(self, implementation: Implementation) -> float:
+        launch: Any = implementation.launch
+        n, block = launch.arguments["n"], launch.arguments["BLOCK"]
+        return float(-(-n // block) * (1e-3 + 1e-5 * block))

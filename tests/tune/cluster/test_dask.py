@@ -5,8 +5,7 @@ They compile and interpret; that they own a GPU is pretended by `tests.tune.clus
 
 from __future__ import annotations
 
-import gc
-import warnings
+import os
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -26,7 +25,8 @@ from kernellab.tune.options import Options
 from kernellab.tune.result import Tuning
 from kernellab.tune.verbs import tune_and_launch
 from tests.labs import shared_lab
-from tests.tune.cluster.cpu_device import MODEL, cpu_environment, dying_environment
+from tests.tune.cluster.cpu_device import MODEL, cpu_environment, dying_environment, formula_environment
+from tests.tune.cluster.dask_client import dask_client
 
 pytestmark = pytest.mark.slow
 X, OUT = torch.arange(300, dtype=torch.float32), torch.zeros(300)
@@ -57,14 +57,8 @@ def measured(lab: kernellab.Lab, client: Any, opened: Any) -> Tuning:
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Any]:
-    """Two workers of dask, each a process of its own."""
-    distributed = pytest.importorskip("distributed")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # sockets and loops of dask, as they are closed
-        options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
-        with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
-            yield client
-        gc.collect()
+    with dask_client() as client:
+        yield client
 
 
 def test_a_worker_of_dask_tunes_and_another_one_takes_over_where_it_dies(
@@ -100,6 +94,32 @@ def test_cases_of_a_dispatch_go_to_several_workers_with_functions_of_the_noteboo
     assert {row.measurement.device for row in rows} == {MODEL}
     again = tune_over(lab.session(), *asked)
     assert sum(case.known for case in again.cases) >= len(again.cases)
+
+
+def test_weighted_cases_go_to_all_workers_and_the_program_gains_as_much_as_here(
+    lab: kernellab.Lab, client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def inputs(n: int) -> dict[str, Any]:
+        (tmp_path / str(os.getpid())).touch()
+        return {"x_ptr": torch.ones(n), "out_ptr": torch.zeros(n), "n": n}
+
+    configs = [triton.Config({"BLOCK": 128})]
+    spec, over = CaseSpec(grid, {}, inputs, configs), {"n": [100, 200, 300, 1000]}
+    mix: Any = {"weights": [1000, 500, 300, 100], "baseline": triton.Config({"BLOCK": 32})}
+    call = UserCall(lab.bind(twice), grid, (), {})
+    there = tune_over(lab.session(), call, over, spec, client, formula_environment, **mix)
+    workers = {path.name for path in tmp_path.iterdir()}
+    assert len(workers) == 2
+    assert str(os.getpid()) not in workers
+    monkeypatch.setattr("kernellab.tune.dispatch.over.environment_of", lambda session: formula_environment())
+    here = tune_over(lab.session(), call, over, spec, **mix)
+    assert str(os.getpid()) in {path.name for path in tmp_path.iterdir()}
+    assert there.speedup is not None
+    assert there.speedup == here.speedup
+    assert there.speedup.low < 18.084 / 8.436 < there.speedup.high  # by the formula of the times
+    assert [config.values["BLOCK"] for config in there.speedup.baseline] == [32]
+    assert there.rule.configs == here.rule.configs
+    assert there.regret["weight"].tolist() == [1000.0, 500.0, 300.0, 100.0]
 
 
 def test_workers_of_dask_without_a_gpu_compile(lab: kernellab.Lab, client: Any) -> None:

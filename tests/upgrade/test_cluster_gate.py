@@ -1,0 +1,176 @@
+"""The gate in a process of an executor: what travels, the verdict that comes back, and errors of the other side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+import kernellab
+from kernellab.errors import RunError, UsageError, WorkerError
+from kernellab.launch.calls import UserCall
+from kernellab.timing.gate import GateVerdict
+from kernellab.timing.launches import Implementation
+from kernellab.upgrade.cluster_gate import gate_elsewhere
+from kernellab.upgrade.gate_result import GateResult
+from kernellab.upgrade.gating import Against, GateOptions
+from tests.labs import shared_lab
+from tests.tune.cluster.cpu_device import MODEL, cpu_environment, no_environment, session_here
+from tests.tune.cluster.dask_client import dask_client, gpu_client
+
+N, BLOCK = 4096, 1024
+
+
+@triton.jit
+def scale(x_ptr, out_ptr, n, factor, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offsets, mask=offsets < n)
+    tl.store(out_ptr + offsets, x * factor, mask=offsets < n)
+
+
+@triton.jit
+def double(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, mask=offsets < n) * 2.0, mask=offsets < n)
+
+
+@triton.jit
+def far_away(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + offsets, tl.load(x_ptr + offsets + 1000000000000))
+
+
+def grid(meta: dict[str, Any]) -> tuple[int, ...]:
+    return (triton.cdiv(meta["n"], meta["BLOCK"]),)
+
+
+@pytest.fixture
+def lab() -> Iterator[kernellab.Lab]:
+    with shared_lab("cuda:90", ":memory:") as lab:
+        yield lab
+
+
+@pytest.fixture
+def thread() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(1) as executor:
+        yield executor
+
+
+def gate(lab: kernellab.Lab, executor: Any, against: Against, factor: float = 2.0, **options: Any) -> GateResult:
+    """Gate ``scale`` as `Lab.gate` does, but for who counts as the owner of a GPU."""
+    x = torch.rand(N)
+    later = UserCall(lab.bind(scale), grid, (x, torch.zeros(N), N, factor), {"BLOCK": BLOCK})
+    opened = (cpu_environment, session_here)
+    return gate_elsewhere(lab.session(), later, against, GateOptions(**options), executor, opened)
+
+
+@dataclass
+class FormulaTimer:
+    """Stands in for the timer of a GPU: a launch of ``scale`` takes as long as that of ``double``, and ``tax`` more."""
+
+    tax: float
+    launched: list[str] = field(default_factory=list)
+    notes: tuple[str, ...] = ()
+
+    def try_out(self, side: Implementation) -> str:
+        """Find no difference."""
+        return ""
+
+    def load_in_worker(self, side: Implementation) -> None:
+        """Load nothing."""
+
+    def why_here(self, side: Implementation) -> str:
+        """Say nothing."""
+        return ""
+
+    def interleave(self, pair: Sequence[Implementation], rounds: int) -> list[tuple[float, ...]]:
+        """Return the times of both sides, in turns."""
+        for _ in range(rounds):
+            self.launched += [side.name for side in pair]
+        return [(1.0 + (self.tax if side.name == "scale" else 0.0),) * rounds for side in pair]
+
+    def close(self) -> None:
+        """Hold nothing."""
+
+
+@pytest.mark.parametrize(("tax", "verdict", "status"), [(0.0, GateVerdict.WITHIN, 0), (0.1, GateVerdict.SLOWER, 1)])
+def test_both_revisions_are_timed_in_turns_by_one_process(
+    lab: kernellab.Lab,
+    thread: ThreadPoolExecutor,
+    monkeypatch: pytest.MonkeyPatch,
+    tax: float,
+    verdict: GateVerdict,
+    status: int,
+) -> None:
+    timers: list[FormulaTimer] = []
+
+    def open_timer(arguments: Any, pair: Any) -> FormulaTimer:
+        timers.append(FormulaTimer(tax))
+        return timers[-1]
+
+    monkeypatch.setattr("kernellab.upgrade.gating.has_gpu", lambda session: True)
+    monkeypatch.setattr("kernellab.upgrade.gating.device_name", lambda: MODEL)
+    monkeypatch.setattr("kernellab.upgrade.gating.gpu_timers", lambda runtime, timeout_s: open_timer)
+    result = gate(lab, thread, double, budget_s=3.0)
+    (timer,) = timers
+    assert (result.verdict, result.status, result.names) == (verdict, status, ("double", "scale"))
+    assert timer.launched == ["double", "scale"] * (len(timer.launched) // 2)
+    assert result.timing is not None
+    assert result.timing.ratio.median == pytest.approx(1.0 + tax)
+    assert "measured by 0" in result.notes
+    assert not list(lab.kernels)  # the earlier revision does not enter the store
+
+
+def test_an_earlier_launch_takes_its_own_grid_and_values_along(lab: kernellab.Lab, thread: ThreadPoolExecutor) -> None:
+    result = gate(lab, thread, (double, lambda meta: (N // 512,), {"BLOCK": 512}), check=True)
+    assert (result.difference, result.names) == ("", ("double", "scale"))
+    differs = gate(lab, thread, (scale, None, {"factor": 3.0}), check=True)
+    assert differs.difference
+    assert any(note.startswith("factor is 3.0 earlier and 2.0 later") for note in differs.notes)
+
+
+def test_errors_of_the_other_side_arrive_as_they_are(lab: kernellab.Lab, thread: ThreadPoolExecutor) -> None:
+    with pytest.raises(UsageError, match="against is"):
+        gate(lab, thread, (double, None))
+    with pytest.raises(kernellab.errors.LaunchError, match="n"):
+        gate(lab, thread, (double, None, {"n": "many"}))
+
+
+def test_an_executor_without_a_gpu_is_refused(lab: kernellab.Lab, thread: ThreadPoolExecutor) -> None:
+    x = torch.rand(N)
+    with pytest.raises(WorkerError, match="No process of the executor owns a GPU"):
+        lab.gate(scale, grid, x, torch.zeros(N), N, 2.0, against=double, executor=thread, BLOCK=BLOCK)
+    later = UserCall(lab.bind(scale), grid, (x, x, N, 2.0), {"BLOCK": BLOCK})
+    with pytest.raises(WorkerError, match=r"Start one worker per GPU.*wait_for_workers"):
+        gate_elsewhere(lab.session(), later, double, GateOptions(), thread, (no_environment, session_here))
+
+
+@pytest.mark.slow
+def test_a_worker_of_dask_gates_a_kernel_of_the_notebook(lab: kernellab.Lab) -> None:
+    with dask_client() as client:
+        result = gate(lab, client, double, factor=3.0, check=True)
+        assert (result.verdict, result.difference) == (GateVerdict.WITHIN, "out_ptr differs from that of double")
+        (by,) = [note for note in result.notes if note.startswith("measured by")]
+        assert by.removeprefix("measured by ") in client.nthreads()
+        with pytest.raises(WorkerError, match="No process of the executor owns a GPU"):
+            lab.gate(scale, grid, torch.rand(N), torch.zeros(N), N, 2.0, against=double, executor=client, BLOCK=BLOCK)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+def test_a_worker_with_a_gpu_times_both_in_turns_and_reports_a_fault() -> None:
+    with kernellab.Lab("cuda:90", ":memory:") as lab, gpu_client(1) as client:
+        launch = (scale, grid, torch.rand(N), torch.zeros(N), N, 2.0)
+        result = lab.gate(*launch, against=scale, margin=0.2, executor=client, BLOCK=BLOCK)
+        assert result.status in {0, 3}
+        assert result.timing is not None
+        assert result.device == torch.cuda.get_device_name(0)
+        with pytest.raises(RunError):
+            lab.gate(*launch, against=far_away, executor=client, BLOCK=BLOCK)
+        assert lab.gate(*launch, against=scale, margin=0.2, executor=client, BLOCK=BLOCK).status in {0, 3}
