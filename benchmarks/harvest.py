@@ -193,7 +193,7 @@ def compared_shares(seen: Harvest, profiled: dict[str, tuple[int, float]]) -> li
 
 
 def loss(lab: Lab, work: Step) -> str:
-    """The time that a harvest adds to some work, in turns with the work alone; the work repeats for a tenth of a second."""
+    """The time that a harvest adds to some work, in turns; the work repeats for a tenth of a second."""
     work()  # compiles
     calls = 1
     while (seconds := _timed(work, calls)) < _ROUND_S / 2:

@@ -95,9 +95,9 @@ class Harvest(Savable):
         """The sizes of each case of a kernel, the cases that take the most time first.
 
         They go into ``lab.tune_over(kernel, grid, over=seen.cases(kernel), inputs=seen.inputs(kernel))``. ``names`` are
-        the integers that distinguish cases; None takes all integer arguments and constexprs that differ between cases
-        and that no autotuner sets, or all if none differs. The list has ``weights``, the launches of each case, and of
-        an autotuned kernel ``baseline``, the config that each case was launched with.
+        the integers that distinguish cases; None takes all positive integer arguments and constexprs that differ
+        between cases and that no autotuner sets, or all if none differs. The list has ``weights``, the launches of each
+        case, and of an autotuned kernel ``baseline``, the config that each case was launched with.
 
         Raises:
             UsageError: no such kernel was launched, or it takes no integers.
@@ -212,11 +212,11 @@ def _of_kernel(record: HarvestRecord, kernel: Kernel | str) -> list[tuple[Harves
 
 
 def _distinguishing_names(cases: list[HarvestedCase]) -> list[str]:
-    """The integers that each case has and that differ between cases; all of them if none differs."""
+    """The positive integers that each case has and that differ between cases; all of them if none differs."""
     sizes = [case.sizes for case in cases]
-    common = [name for name in sizes[0] if all(name in other for other in sizes)]
+    common = [name for name in sizes[0] if all(other.get(name, 0) > 0 for other in sizes)]
     if not common:
-        raise UsageError(f"{cases[0].kernel} takes no integers, so that its cases have no sizes.")
+        raise UsageError(f"{cases[0].kernel} takes no positive integers, so that its cases have no sizes.")
     return [name for name in common if len({other[name] for other in sizes}) > 1] or common
 
 

@@ -51,7 +51,8 @@ SHORT_FINALS = Options(
 class CaseSpec:
     """The common part of all cases: grid, arguments that no size changes, ``inputs``, configs and options.
 
-    ``inputs`` returns arguments by name for some sizes; without it, sizes replace ``base_arguments``.
+    ``inputs`` returns arguments by name for some sizes; without it, sizes replace ``base_arguments``. ``warm_runs``
+    launches with a warm L2 follow the finals of a case.
     """
 
     grid: Any
@@ -62,6 +63,7 @@ class CaseSpec:
     fresh: bool = False
     check: Any = None
     outputs: Sequence[str] | None = None
+    warm_runs: int = 0
 
     def arguments(self, kernel: Kernel, sizes: Mapping[str, int], number: int = 0) -> dict[str, Any]:
         """Return the arguments of a case by name; `UsageError` where ``inputs`` raises, or returns something else."""
@@ -80,6 +82,7 @@ class CaseSpec:
             SHORT_FINALS,
             configs=self.configs,
             timeout_s=self.timeout_s,
+            warm_runs=self.warm_runs,
             search=search,
             fresh=self.fresh,
             check=check,

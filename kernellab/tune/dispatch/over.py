@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 WITHOUT_GPU = "Without times, the rule picks the first config that fits, for all sizes."
 
+_WARM_RUNS = 5  # of a case's finalists, for the speedup of a program
+
 
 def tune_over(
     session: Session,
@@ -73,7 +75,8 @@ def tune_over(
     if before and counts is None:
         raise UsageError("baseline needs weights: the number of launches of each case, weights=[1000, 20, ...].")
     originals |= {config: original for config, original in before if config not in originals}
-    spec = replace(spec, base_arguments=arguments, configs=list(originals.values()))
+    warm_runs = 0 if counts is None else _WARM_RUNS
+    spec = replace(spec, base_arguments=arguments, configs=list(originals.values()), warm_runs=warm_runs)
     count = 0 if environment.make_bench is not None else device_for(session.target, session.model).multiprocessors
     measurer, remarks = measurer_of(environment, kernel, spec, executor, opened, count)
     processors = getattr(measurer, "multiprocessors", None) or multiprocessors()

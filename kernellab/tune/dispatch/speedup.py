@@ -5,9 +5,10 @@ predicted times err by their spread, and for one config alike on all cases: so t
 A case whose config stays has the same time before and after, with the same error.
 
 A measured launch finds an L2 full of dirty lines, which the flush before it has left; a launch in a program finds what
-the launch before it has left. So it is faster by up to the time in which memory takes the lines that the launch evicts:
-all of them, or as many as it reads itself, whose writing then took half of its time. That share is unknown, and the
-same for all launches of a program: the estimate takes half of it, and the interval all from nothing to the whole.
+the launch before it has left, at best its own data. So it is faster by up to what a warm L2 saves the finalists of its
+case, or where none was timed so, by the time in which memory takes the dirty lines that it evicts: all of them, or as
+many as it reads itself, whose writing then took half of its time. The share of it that a program has is unknown, and
+the same for all its launches: the estimate takes half, and the interval all from nothing to the whole.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ _QUANTILES = (0.025, 0.975)
 _REPEATED = 0.01  # standard deviation of a median's logarithm between a tuning and a program
 _MEASURED_WIDTH = 2 * 1.96  # standard deviations from low_ms to high_ms: 95 % of the medians lie between
 _PREDICTED_WIDTH = 2 * 1.28  # four of five lie between
+_MOST_FLUSHED = 0.5  # of a time is the writing of dirty lines
+_MOST_WARM = 0.9  # of a time is saved by a warm L2
+_SHARES = (-0.025, 1.025)  # of the saving; the quantiles of an interval cut a fortieth off at both ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +44,26 @@ class _TimeEstimate:
     is_measured: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _WarmSaving:
+    """The milliseconds that launches of a case may take less in a program, and the share of a time they are at most."""
+
+    ms: float
+    most_share: float
+
+    def faster(self, times_ms: Array, share: Array | float) -> Array:
+        """Times less a share of the saving."""
+        times: Array = times_ms - share * np.minimum(self.ms, self.most_share * times_ms)
+        return times
+
+
 def program_speedup(
     table: CaseTable, fit: Fit, rule: Rule, baseline: Sequence[int] = (), flush_ms: float = 0.0
 ) -> ProgramSpeedup:
     """Compare the rule with the ``baseline`` configs, one per case by place; without any, with the best single one.
 
-    ``flush_ms`` is the time in which memory takes a whole L2 of dirty lines. Cases where the baseline or the rule's
-    config failed are left out.
+    ``flush_ms`` is the time in which memory takes a whole L2 of dirty lines, for cases without warm times. Cases where
+    the baseline or the rule's config failed are left out.
     """
     counts = np.array(table.counts)
     places = {config: place for place, config in enumerate(table.configs)}
@@ -59,14 +76,15 @@ def program_speedup(
     ]
     cells = [(case, place) for places_of in (before, after) for case, place in ((n, places_of[n]) for n in numbers)]
     estimates = {cell: _estimate(table, fit, *cell) for cell in cells}
+    savings = {case: _warm_saving(table, case, flush_ms) for case in numbers}
+    drawn = _drawn_times(estimates, savings)
     totals = [
         sum(
-            counts[case] * _without_flush(np.exp(estimates[case, places_of[case]].log_ms), 0.5, flush_ms)
+            counts[case] * savings[case].faster(np.exp(estimates[case, places_of[case]].log_ms), 0.5)
             for case in numbers
         )
         for places_of in (before, after)
     ]
-    drawn = _drawn_times(estimates, flush_ms)
     sums = [sum(counts[case] * drawn[case, places_of[case]] for case in numbers) for places_of in (before, after)]
     low, high = np.quantile(sums[0] / sums[1], _QUANTILES) if numbers else (1.0, 1.0)
     configs = tuple(dict.fromkeys(table.configs[before[case]] for case in numbers))
@@ -129,20 +147,23 @@ def _row_spread(row: Row, is_measured: bool) -> float:
     return log(high / low) / (_MEASURED_WIDTH if is_measured else _PREDICTED_WIDTH)
 
 
-def _without_flush(times_ms: Array, share: Array | float, flush_ms: float) -> Array:
-    """Times less the ``share`` of the writing of dirty lines that they may include."""
-    faster: Array = times_ms - share * np.minimum(flush_ms, times_ms / 2)
-    return faster
+def _warm_saving(table: CaseTable, case: int, flush_ms: float) -> _WarmSaving:
+    """What a warm L2 saves a case: the median of its finalists, or what ``flush_ms`` bounds."""
+    rows = [row for (number, _), row in table.rows.items() if number == case and row.status is Status.OK]
+    saved = [max(0.0, row.cold_ms - row.warm_ms) for row in rows if row.cold_ms and row.warm_ms]
+    return _WarmSaving(float(np.median(saved)), _MOST_WARM) if saved else _WarmSaving(flush_ms, _MOST_FLUSHED)
 
 
-def _drawn_times(estimates: Mapping[tuple[int, int], _TimeEstimate], flush_ms: float) -> dict[tuple[int, int], Array]:
+def _drawn_times(
+    estimates: Mapping[tuple[int, int], _TimeEstimate], savings: Mapping[int, _WarmSaving]
+) -> dict[tuple[int, int], Array]:
     """Draw the times of each cell: measured ones independently, others with one error for each config."""
     rng = np.random.default_rng(0)
     common = {place: rng.standard_normal(_DRAWS) for _, place in estimates}
-    share = rng.random(_DRAWS)
+    share = rng.uniform(*_SHARES, _DRAWS)
 
-    def draw(place: int, cell: _TimeEstimate) -> Array:
+    def draw(case: int, place: int, cell: _TimeEstimate) -> Array:
         normal = rng.standard_normal(_DRAWS) if cell.is_measured else common[place]
-        return _without_flush(np.exp(cell.log_ms + cell.spread * normal), share, flush_ms)
+        return savings[case].faster(np.exp(cell.log_ms + cell.spread * normal), share)
 
-    return {(case, place): draw(place, cell) for (case, place), cell in estimates.items()}
+    return {(case, place): draw(case, place, cell) for (case, place), cell in estimates.items()}

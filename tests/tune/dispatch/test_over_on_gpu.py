@@ -50,3 +50,4 @@ def test_weights_spend_no_measurement_on_cases_that_take_hardly_any_time() -> No
     assert measured == sizes[-1:]
     assert {row.config.values["BLOCK"] for row in found.cases[-1].rows} == {128, 1024}
     assert [regret.sizes["n"] for regret in found.unmeasured] == sizes[:2]
+    assert any(row.warm_ms for row in found.cases[-1].rows)

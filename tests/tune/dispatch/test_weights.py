@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -197,3 +198,18 @@ def test_launches_of_a_measured_device_may_be_faster_by_the_writing_of_its_dirty
     endless = program_speedup(table, fit, rule, [3] * len(CASES), flush_ms=1e9)
     assert endless.after_ms == pytest.approx(0.75 * alone.after_ms)  # half of each time at most
     assert endless.ratio == pytest.approx(alone.ratio)
+
+
+def test_the_interval_reaches_to_what_a_warm_cache_saves() -> None:
+    table, machine = CaseTable(CASES, CONFIGS, MULTIPROCESSORS, counts=MIX), Formula()
+    rule = OverSizes("product", table, Plan(table, PlanPolicy(max_configs=2), [0] * len(CASES)), machine).run().rule
+    fit = fit_rule(table, 2)[1]
+    assert fit is not None
+    cold = program_speedup(table, fit, rule, [0] * len(CASES))
+    for cell, row in table.rows.items():
+        if row.time_ms is not None:
+            table.rows[cell] = replace(row, cold_ms=row.time_ms, warm_ms=0.4 * row.time_ms)
+    warm = program_speedup(table, fit, rule, [0] * len(CASES), flush_ms=1e9)
+    assert warm.low < cold.ratio
+    assert warm.after_ms < 0.8 * cold.after_ms
+    assert warm.high - 1 > 1.5 * (cold.high - 1)  # both save the same milliseconds, of a shorter time afterwards
