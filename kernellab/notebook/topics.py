@@ -82,6 +82,7 @@ TOPICS: Mapping[str, Mapping[str, str]] = {
         "lab.upgrade": "lab.upgrade()",
         "lab.gate": f"lab.gate({_CALL}, against=add_kernel)",
         "lab.harvest": "with lab.harvest() as seen: add_kernel[grid](x, y, out, n, BLOCK=256)",
+        "lab.harvest_on": "lab.harvest_on(client, train_step)",
     },
     "Export and share it": {
         "%triton_export": "%triton_export add_kernel --to add_kernel.py",

@@ -27,9 +27,11 @@ def add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
 LAUNCH = "add_kernel[grid](x, y, out, n, BLOCK=256)"
 SETUP = """
 import kernellab, torch, triton
+from concurrent.futures import ThreadPoolExecutor
 lab = kernellab.current_lab()
 n, grid = 300, lambda meta: (triton.cdiv(n, meta["BLOCK"]),)
 x, y, out = torch.rand(n), torch.rand(n), torch.zeros(n)
+client, train_step = ThreadPoolExecutor(1), lambda: None
 """
 
 
