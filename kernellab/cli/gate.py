@@ -9,16 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.cli.kept import Answer
 from kernellab.cli.kernel_file import FileLaunch, KernelFile, kernel_file, launch_of, launch_of_file
-from kernellab.errors import SourceError, UsageError
+from kernellab.errors import SourceError, UsageError, first_line
 from kernellab.settings import step_summary_path
 from kernellab.upgrade.gating import BUDGET_S, MARGIN
 from kernellab.upgrade.revisions import EarlierFile, earlier_file, importing_earlier
 from kernellab.views import data as as_data
+from kernellab.workers.forks_and_interrupts import import_uninterrupted
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from kernellab.lab import Lab
 
-_OF_GATE = ("gate", "budget", "summary", "step_summary", "junit")
+_OF_GATE = ("gate", "budget", "summary", "step_summary", "junit", "scheduler")
+_CONNECT_S = 10
 _OF_SWEEP = {"over": "--size NAME=V says the one size to compare", "versus": "--against names the other side"}
 
 
@@ -45,7 +49,10 @@ def gate_command(lab: Lab, args: Namespace) -> Answer:
         raise UsageError("--rounds cannot be used with --against, which times until it can decide: --budget SECONDS.")
     step_summary = step_summary_path() if args.step_summary else None
     later = launch_of(lab, args)
-    with earlier_file(later.file.path, args.against) as earlier:
+    with (
+        earlier_file(later.file.path, args.against) as earlier,
+        _client_of(args.scheduler, later.file.module) as client,
+    ):
         result = lab.gate(
             later.kernel,
             later.grid,
@@ -55,6 +62,7 @@ def gate_command(lab: Lab, args: Namespace) -> Answer:
             budget_s=BUDGET_S if args.budget is None else args.budget,
             timeout_s=args.timeout,
             check=args.check,
+            executor=client,
             names=(f"{earlier.kernel or later.file.name} of {earlier.label}", later.file.name),
             **later.named,
         )
@@ -76,6 +84,29 @@ def _earlier_launch(lab: Lab, args: Namespace, later: FileLaunch, earlier: Earli
 def _says_launch(file: KernelFile) -> bool:
     exported = [callable(getattr(file.module, name, None)) for name in ("launch", "inputs")]
     return file.arguments is not None or all(exported)
+
+
+@contextmanager
+def _client_of(address: str | None, module: ModuleType) -> Iterator[Any]:
+    """Yield a client of a scheduler of dask, whose workers need not have the kernel file; None without an address.
+
+    Raises:
+        UsageError: dask is not installed, or nothing answers at the address.
+    """
+    if address is None:
+        yield None
+        return
+    try:
+        distributed, cloudpickle = map(import_uninterrupted, ("distributed", "cloudpickle"))
+    except ImportError as exc:
+        raise UsageError("--scheduler needs dask; pip install distributed.") from exc
+    try:
+        client = distributed.Client(address, timeout=_CONNECT_S, set_as_default=False)
+    except (OSError, ValueError) as exc:
+        raise UsageError(f"--scheduler {address} does not answer ({first_line(exc)}).") from exc
+    cloudpickle.register_pickle_by_value(module)  # its grid may be a function
+    with client:
+        yield client
 
 
 @contextmanager

@@ -112,6 +112,7 @@ def _add_gate(bench: argparse.ArgumentParser) -> None:
     gate.add_argument("--against", metavar="REV", help="a commit, another FILE[::KERNEL], or PACKAGE==VERSION")
     gate.add_argument("--gate", type=_share, metavar="SHARE", help="the slowdown that is allowed (3%%)")
     gate.add_argument("--budget", type=_positive, metavar="SECONDS", help="limit of the rounds (10)")
+    gate.add_argument("--scheduler", metavar="ADDRESS", help="time on a worker of dask, such as tcp://host:8786")
     gate.add_argument("--summary", metavar="FILE", help="also write the result as Markdown")
     gate.add_argument("--step-summary", action="store_true", help="also append it to $GITHUB_STEP_SUMMARY")
     gate.add_argument("--junit", metavar="FILE", help="also write the result as JUnit XML")

@@ -9,6 +9,8 @@ import pytest
 
 from docs.pages.json_schema import GATE, HEAD
 from tests.cli.conftest import ADD, Call
+from tests.tune.cluster.cpu_device import cpu_environment, session_here
+from tests.tune.cluster.dask_client import dask_client
 from tests.upgrade.test_revisions import git
 
 SCATTERED = ADD.replace("tl.arange(0, BLOCK)\n", "tl.arange(0, BLOCK) * 17 % BLOCK\n").replace("x_ptr + y", "x_ptr - y")
@@ -76,9 +78,36 @@ def test_wrong_calls_say_what_to_do(kernellab: Call) -> None:
         ("add.py", "--against", "add.py", "--gate", "3x"): (2, "expected is a share, such as 3% or 0.03"),
         ("add.py", "--against", "add.py", "--step-summary"): (2, "GITHUB_STEP_SUMMARY is not set"),
         ("add.py", "--against", "add.py", "--junit", "no/folder.xml"): (2, "--junit 'no/folder.xml' cannot be written"),
+        ("add.py", "--scheduler", "tcp://host:1"): (2, "--scheduler belongs to --against"),
         ("add.py", "--summary", "x.md"): (2, "--summary belongs to --against"),
         ("add.py", "--gate", "0%"): (2, "--gate belongs to --against"),
     }
     for words, (status, message) in wrong.items():
         called = kernellab("bench", *words)
         assert (called.status, message in called.err) == (status, True), (words, called.err)
+
+
+@pytest.mark.slow
+def test_both_run_on_a_worker_of_a_scheduler_that_lacks_the_file(
+    kernellab: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("old.py").write_text(ADD.replace("+ tl.load", "* 3 * tl.load"))
+    with dask_client(1) as client:
+        scheduler = ("--scheduler", client.scheduler.address)
+        refused = kernellab(*GATED, "old.py", *scheduler)
+        assert (refused.status, "No process of the executor owns a GPU" in refused.err) == (1, True)
+        monkeypatch.setattr("kernellab.lab.workspace.local_environment", cpu_environment)
+        monkeypatch.setattr("kernellab.lab.workspace.local_session", session_here)
+        called = kernellab(*GATED, "old.py", *scheduler, "--check", "--json").json
+        assert (called["verdict"], called["earlier"]) == ("within", "add_kernel of old.py")
+        assert called["difference"] == "out_ptr differs from that of add_kernel of old.py"
+        (worker,) = client.nthreads()
+        assert f"measured by {worker}" in called["notes"]
+
+
+@pytest.mark.slow
+def test_a_scheduler_that_does_not_answer_is_named(kernellab: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("distributed")
+    monkeypatch.setattr("kernellab.cli.gate._CONNECT_S", 1)
+    called = kernellab(*GATED, "add.py", "--scheduler", "tcp://127.0.0.1:9")
+    assert (called.status, "--scheduler tcp://127.0.0.1:9 does not answer" in called.err) == (2, True)
