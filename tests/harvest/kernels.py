@@ -26,6 +26,13 @@ def scale_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr, EVEN: tl.constexpr):
     tl.store(out_ptr + offsets, 2 * tl.load(x_ptr + offsets, mask=mask), mask=mask)
 
 
+@triton.jit
+def copy_from_kernel(x_ptr, out_ptr, first, n, BLOCK: tl.constexpr):
+    offsets = first + tl.arange(0, BLOCK)
+    mask = offsets < n
+    tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, mask=mask), mask=mask)
+
+
 def add(n: int, alpha: float = 0.5, kernel: Any = add_kernel, device: str = "cpu") -> torch.Tensor:
     x, y, out = torch.rand(n, device=device), torch.rand(n, device=device), torch.empty(n, device=device)
     kernel[(triton.cdiv(n, 64),)](x, y, out, n, alpha, BLOCK=64)

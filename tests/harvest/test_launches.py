@@ -22,7 +22,7 @@ from kernellab.harvest.counting import LaunchCounter
 from kernellab.harvest.graphs import GraphCounter
 from kernellab.harvest.sampling import NO_SAMPLER
 from kernellab.harvest.verbs import RunningHarvest
-from tests.harvest.kernels import add, add_kernel, scale, scale_kernel
+from tests.harvest.kernels import add, add_kernel, copy_from_kernel, scale, scale_kernel
 from tests.labs import shared_lab
 
 pytestmark = pytest.mark.slow
@@ -207,6 +207,16 @@ def test_cases_with_inputs_are_tuned_over(lab: Lab) -> None:
         inputs=seen.inputs(scale_kernel),
     )
     assert [case.sizes for case in dispatch.cases] == cases
+
+
+def test_integers_that_may_be_zero_are_no_sizes(lab: Lab) -> None:
+    x, out = torch.rand(64), torch.empty(64)
+    with lab.harvest() as seen:
+        for first in (0, 32):
+            copy_from_kernel[(1,)](x, out, first, 64, BLOCK=64)
+    assert seen.cases(copy_from_kernel) == [{"n": 64, "BLOCK": 64}]
+    with pytest.raises(UsageError, match="over has first=0"):
+        lab.tune_over(copy_from_kernel, (1,), over=seen.cases(copy_from_kernel, ["first"]), configs=[{"BLOCK": 64}])
 
 
 def test_a_kernel_that_was_not_launched_is_an_error(lab: Lab) -> None:
