@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import warnings
 from collections.abc import Iterator
@@ -10,6 +11,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+
+HOST = "127.0.0.1"
 
 
 @contextmanager
@@ -27,14 +30,15 @@ def gpu_client(workers: int) -> Iterator[Any]:
     distributed = pytest.importorskip("distributed")
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     devices = visible.split(",") if visible else [str(number) for number in range(workers)]
-    scheduler = {"cls": distributed.Scheduler, "options": {"dashboard": False, "dashboard_address": None}}
+    scheduler = {"cls": distributed.Scheduler, "options": {"dashboard": False, "dashboard_address": None, "host": HOST}}
+    options = {"nthreads": 1, "host": HOST, "silence_logs": logging.WARNING}
     specs = {
-        number: {"cls": distributed.Nanny, "options": {"nthreads": 1, "env": {"CUDA_VISIBLE_DEVICES": devices[number]}}}
+        number: {"cls": distributed.Nanny, "options": {**options, "env": {"CUDA_VISIBLE_DEVICES": devices[number]}}}
         for number in range(workers)
     }
     with (
         _quiet(),
-        distributed.SpecCluster(workers=specs, scheduler=scheduler) as cluster,
+        distributed.SpecCluster(workers=specs, scheduler=scheduler, silence_logs=logging.WARNING) as cluster,
         distributed.Client(cluster) as client,
     ):
         client.wait_for_workers(workers)

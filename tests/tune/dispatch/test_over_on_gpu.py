@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 import triton
 
 import kernellab
 from kernellab.store.columns import Status
+from tests.tune.cluster.dask_client import gpu_client
 from tests.tune.test_on_gpu import moody
 
 
@@ -51,3 +54,18 @@ def test_weights_spend_no_measurement_on_cases_that_take_hardly_any_time() -> No
     assert {row.config.values["BLOCK"] for row in found.cases[-1].rows} == {128, 1024}
     assert [regret.sizes["n"] for regret in found.unmeasured] == sizes[:2]
     assert any(row.warm_ms for row in found.cases[-1].rows)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_weighted_cases_on_two_gpus_give_the_speedup_of_one() -> None:
+    small, large = (triton.Config({"BLOCK": block, "MOOD": 0}) for block in (128, 1024))
+    mix: Any = {"over": {"n": [1 << 20, 1 << 22, 1 << 24]}, "weights": [16, 4, 1], "baseline": small}
+    with gpu_client(2) as client, kernellab.Lab(store=":memory:") as lab, kernellab.Lab(store=":memory:") as other:
+        there = lab.tune_over(moody, grid, inputs=inputs, configs=[large], executor=client, **mix)
+        here = other.tune_over(moody, grid, inputs=inputs, configs=[large], **mix)
+    assert not any(case.failure for case in there.cases)
+    assert there.speedup is not None
+    assert here.speedup is not None
+    assert there.speedup.low <= here.speedup.high
+    assert here.speedup.low <= there.speedup.high
