@@ -342,7 +342,7 @@ def _constants_in(texts: str, flat: FlatModule) -> Iterator[str]:
 def _loader_text() -> tuple[list[str], str]:
     """Return the imports of the loader and the rest of its text, without docstrings and imports of this package."""
     imports, bodies = {"import os", "import sys"}, []
-    for file in ("binary_driver.py", "binary_loader.py"):
+    for file in ("binary_driver.py", "binary_launch.py", "binary_loader.py"):
         text = Path(__file__).with_name(file).read_text(encoding="utf-8")
         lines = text.splitlines()
         tree = ast.parse(text)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -31,7 +32,9 @@ class _LaunchAttribute(ctypes.Structure):
     _fields_ = (("number", ctypes.c_int), ("padding", ctypes.c_int), ("value", ctypes.c_uint * 16))
 
 
-class _LaunchConfig(ctypes.Structure):
+class LaunchConfig(ctypes.Structure):
+    """CUlaunchConfig of the driver."""
+
     _fields_ = (
         ("grid", ctypes.c_uint * 3),
         ("block", ctypes.c_uint * 3),
@@ -50,13 +53,17 @@ class CudaDriver:
         """The library, initialised by torch."""
         return ctypes.CDLL("libcuda.so.1")
 
-    def current_device(self) -> int:
-        """Return the number of torch's current device."""
-        return torch.cuda.current_device()
+    @functools.cached_property
+    def current_device(self) -> Callable[[], int]:
+        """Returns the number of torch's current device."""
+        torch.cuda.current_device()  # initialises CUDA
+        return getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
 
-    def current_stream(self, device: int) -> int:
-        """Return the address of torch's current stream."""
-        return int(torch.cuda.current_stream(device).cuda_stream)
+    @functools.cached_property
+    def current_stream(self) -> Callable[[int], int]:
+        """Returns the address of torch's current stream on a device."""
+        slow = lambda device: int(torch.cuda.current_stream(device).cuda_stream)  # noqa: E731
+        return getattr(torch._C, "_cuda_getCurrentRawStream", slow)
 
     def target(self, device: int) -> str:
         """Return the target of a device, such as ``cuda:90``."""
@@ -71,39 +78,57 @@ class CudaDriver:
 
     def call(self, name: str, *arguments: Any) -> None:
         """Call a function of the driver; raise RuntimeError with the driver's words where it fails."""
-        code = getattr(self.library, name)(*arguments)
+        self.require_success(name, getattr(self.library, name)(*arguments))
+
+    def require_success(self, name: str, code: int) -> None:
+        """Raise RuntimeError with the driver's words where the code that a function returned is not 0."""
         if code:
             text = ctypes.c_char_p()
             self.library.cuGetErrorString(code, ctypes.byref(text))
             words = text.value.decode() if text.value else f"error {code}"
             raise RuntimeError(f"CUDA error in {name}: {words}")
 
-    def enter_context(self, device: int) -> None:
-        """Make the primary context of a device current in this thread, where none is."""
+    def enter_context(self, device: int) -> bool:
+        """Make the primary context of a device current in this thread, where none is; return whether none was."""
         context = ctypes.c_void_p()
         self.call("cuCtxGetCurrent", ctypes.byref(context))
-        if not context.value:
-            self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
-            self.call("cuCtxSetCurrent", context)
+        if context.value:
+            return False
+        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+        self.call("cuCtxSetCurrent", context)
+        return True
 
-    def load(self, image: bytes, symbol: str, shared_bytes: int, device: int) -> Any:
-        """Return the function of a cubin, with room for its shared memory."""
+    def load(self, binary: dict[str, Any], device: int) -> Any:
+        """Return the function of a binary, with room for its shared memory."""
+        shared_bytes = binary["shared_bytes"]
+        self.enter_context(device)
         module, function = ctypes.c_void_p(), ctypes.c_void_p()
-        self.call("cuModuleLoadData", ctypes.byref(module), image)
-        self.call("cuModuleGetFunction", ctypes.byref(function), module, symbol.encode())
+        self.call("cuModuleLoadData", ctypes.byref(module), binary["image"])
+        self.call("cuModuleGetFunction", ctypes.byref(function), module, binary["symbol"].encode())
         if shared_bytes > _STATIC_SHARED_AT_MOST:
             most, static = ctypes.c_int(), ctypes.c_int()
             self.call("cuDeviceGetAttribute", ctypes.byref(most), _SHARED_OPTIN, device)
             self.call("cuFuncGetAttribute", ctypes.byref(static), _STATIC_SHARED, function)
             self.call("cuFuncSetCacheConfig", function, _PREFER_SHARED)
             self.call("cuFuncSetAttribute", function, _MAX_DYNAMIC_SHARED, most.value - static.value)
+        if binary["num_ctas"] == 16:
+            self.call("cuFuncSetAttribute", function, _NON_PORTABLE_CLUSTER, 1)
         return function
 
+    def address(self, tensor: Any) -> int:
+        """Return the address of a tensor as the GPU sees it; raise ValueError for memory that it cannot reach."""
+        return int(tensor.data_ptr() if getattr(tensor, "is_cuda", False) else self.device_pointer(tensor))
+
     def device_pointer(self, tensor: Any) -> int:
-        """Return the address of a tensor, or of memory with ``data_ptr``, as the GPU sees it; raise for a CPU's."""
-        host = tensor.data_ptr()
+        """Return the address of a tensor, or of memory with ``data_ptr``, as the GPU sees it; 0 for None.
+
+        Raises:
+            ValueError: a GPU cannot reach it.
+        """
+        host = 0 if tensor is None else tensor.data_ptr()
         if not host:
             return 0
+        self.enter_context(self.current_device())
         address = ctypes.c_uint64()
         code = self.library.cuPointerGetAttribute(ctypes.byref(address), _DEVICE_POINTER, ctypes.c_uint64(host))
         if code:
@@ -145,34 +170,19 @@ class CudaDriver:
             words[10] &= ~(1 << 5)  # bit 21 of the second word; CUTLASS commit b7ecaa605dd7
         return bytes(words)
 
-    def launch(self, function: Any, grid: tuple[int, int, int], stream: int, values: list[bytes], how: Any) -> None:
-        """Launch a function on its parameters; ``how`` is the entry of its binary."""
-        offsets, size = [], 0
-        for value in values:
-            step = 64 if len(value) == MAP_BYTES else len(value)
-            size = cdiv(size, step) * step
-            offsets.append(size)
-            size += len(value)
-        storage = ctypes.create_string_buffer(size + 64)
-        start = ctypes.addressof(storage) + -ctypes.addressof(storage) % 64
-        for offset, value in zip(offsets, values, strict=True):
-            ctypes.memmove(start + offset, value, len(value))
-        parameters = (ctypes.c_void_p * len(values))(*(start + offset for offset in offsets))
-        attributes: list[tuple[int, tuple[int, ...]]] = []
-        attributes += [(_PROGRAMMATIC, (1,))] * how["pdl"] + [(_COOPERATIVE, (1,))] * how["cooperative"]
-        if how["num_ctas"] != 1:
-            attributes += [(_CLUSTER_DIMENSION, (how["num_ctas"], 1, 1)), (_CLUSTER_POLICY, (_SPREAD,))]
-        if how["num_ctas"] == 16:
-            self.call("cuFuncSetAttribute", function, _NON_PORTABLE_CLUSTER, 1)
-        array = (_LaunchAttribute * len(attributes))(
-            *(_LaunchAttribute(number, 0, (ctypes.c_uint * 16)(*value)) for number, value in attributes)
-        )
-        config = _LaunchConfig(
-            (grid[0] * how["num_ctas"], grid[1], grid[2]),
-            (32 * how["num_warps"], 1, 1),
-            how["shared_bytes"],
-            stream,
-            array,
-            len(attributes),
-        )
-        self.call("cuLaunchKernelEx", ctypes.byref(config), function, parameters, None)
+    def repeat_launch(self, code: int, device: int, *arguments: Any) -> None:
+        """Repeat a launch that failed for lack of a context in this thread; raise RuntimeError for other failures."""
+        if self.enter_context(device):
+            code = self.library.cuLaunchKernelEx(*arguments)
+        self.require_success("cuLaunchKernelEx", code)
+
+
+def launch_attributes(binary: dict[str, Any]) -> Any:
+    """Return the attributes with which a binary is launched."""
+    attributes: list[tuple[int, tuple[int, ...]]] = []
+    attributes += [(_PROGRAMMATIC, (1,))] * binary["pdl"] + [(_COOPERATIVE, (1,))] * binary["cooperative"]
+    if binary["num_ctas"] != 1:
+        attributes += [(_CLUSTER_DIMENSION, (binary["num_ctas"], 1, 1)), (_CLUSTER_POLICY, (_SPREAD,))]
+    return (_LaunchAttribute * len(attributes))(
+        *(_LaunchAttribute(number, 0, (ctypes.c_uint * 16)(*value)) for number, value in attributes)
+    )

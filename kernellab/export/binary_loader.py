@@ -7,7 +7,6 @@ Triton's own launcher would. Triton is imported only for a target or a specializ
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 import functools
 import hashlib
@@ -16,11 +15,20 @@ import importlib.metadata
 import importlib.util
 import json
 import pathlib
-import struct
 import sys
+import threading
+from collections.abc import Callable
 from typing import Any
 
-from kernellab.export.binary_driver import MAP_BYTES, CudaDriver, cdiv
+from kernellab.export.binary_driver import CudaDriver, cdiv
+from kernellab.export.binary_launch import (
+    MOST_KEPT,
+    argument_form,
+    defined_function,
+    integer_width,
+    launch_source,
+    packing_function,
+)
 from kernellab.launch.arguments import TRITON_NAMES
 
 MANIFEST_SCHEMA = 1
@@ -100,8 +108,7 @@ def argument_key(value: Any, parameter: dict[str, Any]) -> tuple[Any, ...]:
             return annotation, is_aligned and annotation[:1] in "iu" and annotation != "u1" and value % 16 == 0
         if value == 1 and parameter["specialize"]:
             return "constexpr", "1"
-        kind = "i32" if -(2**31) <= value < 2**31 else "i64" if value < 2**63 else "u64"
-        return kind, is_aligned and value % 16 == 0
+        return integer_width(value), is_aligned and value % 16 == 0
     kind = {bool: "u1", float: "fp32"}.get(type(value), type(value).__name__)
     return annotation or kind, False
 
@@ -111,22 +118,7 @@ def _element_type(tensor: Any) -> str:
     return TRITON_NAMES.get(name, name)
 
 
-def run_time_values(value: Any, key: tuple[Any, ...]) -> list[tuple[str, Any]]:
-    """Return the type and value of each part of an argument that is not a constant."""
-    if key and isinstance(key[0], tuple):
-        return [part for member, of in zip(value, key, strict=True) for part in run_time_values(member, of)]
-    return [] if not key or key[0] == "constexpr" else [(key[0], value)]
-
-
-def number_bytes(kind: str, value: Any, size: int) -> bytes:
-    """Return a number as the bytes of a parameter of this type and size."""
-    if kind == "fp16":
-        return struct.pack("<e", value)
-    if kind == "bf16":
-        return bytes(ctypes.c_float(value))[2:]
-    if kind in ("fp32", "fp64"):
-        return bytes(ctypes.c_float(value) if size == 4 else ctypes.c_double(value))
-    return (int(value) % (1 << 8 * size)).to_bytes(size, "little")
+_MISSING: Any = object()
 
 
 class BinaryKernel:
@@ -140,7 +132,10 @@ class BinaryKernel:
         self.heuristics, self.interprets = heuristics, interprets
         self.accepted: set[str] = set()
         self.driver = CudaDriver()
-        self.functions: dict[tuple[str, int], Any] = {}
+        self.lock = threading.Lock()
+        self.functions: dict[tuple[str, int], Any] = {}  # of cubins, by file and device
+        self.packers: dict[tuple[Any, ...], Any] = {}  # by device, target, keys and options
+        self.runs: dict[Any, Any] = {}  # the same by the keys of the launch function
 
     def __getitem__(self, grid: Any) -> Any:
         return functools.partial(self.launch, grid)
@@ -185,79 +180,87 @@ class BinaryKernel:
             for binary in self.manifest["binaries"]
         }
 
-    def launch(self, grid: Any, *args: Any, **named: Any) -> None:
-        """Launch the binary of these arguments; without one, the kernel through Triton."""
+    @functools.cached_property
+    def launch(self) -> Callable[..., None]:
+        """Launches the binary of its arguments, after the grid; without one, the kernel through Triton."""
         parameters = self.manifest["parameters"]
-        named = {**dict(zip((p["name"] for p in parameters), args, strict=False)), **named}
-        for name, heuristic in self.heuristics.items():
-            named[name] = heuristic(named)
-        if self.interprets:
-            return self._launch_by_triton(grid, named, "cpu", ())
+        plain = {float, bool, type(None)}
+        defaults = {f"default_{p['name']}": p["default"] for p in parameters if "default" in p}
+        launch: Callable[..., None] = defined_function(
+            "launch",
+            launch_source(parameters, self.forms, list(self.heuristics)),
+            current_device=(lambda: 0) if self.interprets else self.driver.current_device,
+            prepare=self._interpret if self.interprets else self._prepare,
+            address=self.driver.address,
+            runs=self.runs,
+            missing=_MISSING,
+            heuristics=self.heuristics,
+            argument_key=argument_key,
+            width=integer_width,
+            text=constant_text,
+            constants={int, bool, str, type(None), Dtype},
+            plain=plain,
+            annotated=plain | {int},
+            **{f"parameter_{parameter['name']}": parameter for parameter in parameters},
+            **defaults,
+        )
+        return launch
+
+    @functools.cached_property
+    def names(self) -> list[str]:
+        """The parameters of the kernel."""
+        return [parameter["name"] for parameter in self.manifest["parameters"]]
+
+    @functools.cached_property
+    def forms(self) -> list[str]:
+        """How the launch function reads each parameter."""
+        rows = [_as_tuple(binary["arguments"]) for binary in self.manifest["binaries"]]
+        return list(map(argument_form, self.manifest["parameters"], zip(*rows, strict=True)))
+
+    def _prepare(self, grid: Any, call: Any, values: dict[str, Any], options: dict[str, Any]) -> Any:
+        """Return the packing function of a call, which is kept under its key; or launch by Triton and return None."""
         device = self.driver.current_device()
         target = self.driver.target(device)
-        missing = [p["name"] for p in parameters if p["name"] not in named and "default" not in p]
+        missing = [name for name, value in values.items() if value is _MISSING]
         if missing:
             raise TypeError(f"{self.name} is launched without {', '.join(missing)}.")
-        values = [named[p["name"]] if p["name"] in named else p["default"] for p in parameters]
-        keys = tuple(map(argument_key, values, parameters))
-        binary = self.binaries.get((target, keys, self._options(target, named)))
+        keys = tuple(map(argument_key, values.values(), self.manifest["parameters"]))
+        specialization = target, keys, self._options(target, options)
+        binary = self.binaries.get(specialization)
         if binary is None:
-            return self._launch_by_triton(grid, named, target, keys)
-        if callable(grid):
-            grid = grid({**{p["name"]: value for p, value in zip(parameters, values, strict=True)}, **named})
-        extents = (*((grid,) if isinstance(grid, int) else grid), 1, 1)[:3]
-        if 0 not in extents:
-            parts = [part for value, key in zip(values, keys, strict=True) for part in run_time_values(value, key)]
-            self._launch_binary(binary, extents, device, parts)
-        return None
+            self._launch_by_triton(grid, {**values, **options}, target, keys)
+            return None
+        with self.lock:
+            place = device, *specialization
+            if place not in self.packers:
+                self.packers[place] = self._packer(binary, device, keys)
+            if call is not None:
+                if len(self.runs) >= MOST_KEPT:
+                    self.runs.clear()
+                self.runs[call] = self.packers[place]
+        return self.packers[place]
 
-    def _options(self, target: str, named: dict[str, Any]) -> tuple[Any, ...]:
+    def _packer(self, binary: dict[str, Any], device: int, keys: tuple[Any, ...]) -> Callable[..., None]:
+        file = binary["file"], device
+        if file not in self.functions:
+            self.functions[file] = self.driver.load(binary, device)
+        return packing_function(self.driver, binary, self.functions[file], keys, self.names, self.forms)
+
+    def _options(self, target: str, options: dict[str, Any]) -> tuple[Any, ...]:
         """Return the options of a launch that differ from the defaults of the target."""
-        own = {parameter["name"] for parameter in self.manifest["parameters"]}
         defaults = self.manifest["defaults"].get(target, {})
-        options = {name: value for name, value in named.items() if name not in own and value is not None}
-        return tuple(sorted((n, _as_tuple(v)) for n, v in options.items() if n not in defaults or v != defaults[n]))
+        others = ((n, v) for n, v in options.items() if v is not None and (n not in defaults or v != defaults[n]))
+        return tuple(sorted((name, _as_tuple(value)) for name, value in others))
 
-    def _launch_binary(
-        self, binary: dict[str, Any], grid: tuple[int, int, int], device: int, parts: list[tuple[str, Any]]
-    ) -> None:
-        self.driver.enter_context(device)
-        place = binary["file"], device
-        if place not in self.functions:
-            self.functions[place] = self.driver.load(binary["image"], binary["symbol"], binary["shared_bytes"], device)
-        programs = grid[0] * grid[1] * grid[2] * binary["num_ctas"]
-        scratch = [self.driver.allocate(size * programs, device) if size else None for size in binary["scratch_bytes"]]
-        values = self._parameters(binary, [*parts, *(("*", memory) for memory in scratch)])
-        self.driver.launch(self.functions[place], grid, self.driver.current_stream(device), values, binary)
-
-    def _parameters(self, binary: dict[str, Any], parts: list[tuple[str, Any]]) -> list[bytes]:
-        """Return the parameters of a binary as bytes."""
-        sizes = binary["parameter_bytes"]
-        maps = iter(binary["tensor_maps"])
-        values: list[bytes] = []
-        for kind, value in parts:
-            if kind.startswith("*"):
-                values.append(struct.pack("<Q", 0 if value is None else self.driver.device_pointer(value)))
-            elif kind.startswith("tensordesc"):
-                layout = [*map(int, value.shape), *map(int, value.strides)]
-                if sizes[len(values)] == MAP_BYTES:
-                    values.append(self.driver.tensor_map(value, next(maps)))
-                else:
-                    values.append(struct.pack("<Q", self.driver.device_pointer(value.base)))
-                    values += [struct.pack("<q", number) for number in layout]
-                    flags = [value.padding == "nan", getattr(value, "round_f32_to_tf32", False)]
-                    values += [bytes([flag]) for flag in flags[: 1 + (sizes[len(values) + 1] == 1)]]
-                for number in layout:
-                    values.append(number_bytes("", number, sizes[len(values)]))
-            else:
-                values.append(number_bytes(kind, value, sizes[len(values)]))
-        return values
+    def _interpret(self, grid: Any, call: Any, values: dict[str, Any], options: dict[str, Any]) -> None:
+        """Launch by Triton's interpreter."""
+        given = {name: value for name, value in values.items() if value is not _MISSING}
+        self._launch_by_triton(grid, {**given, **options}, "cpu", ())
 
     def _launch_by_triton(self, grid: Any, named: dict[str, Any], target: str, keys: tuple[Any, ...]) -> None:
         if not installed_triton():
             known = ", ".join(sorted({binary["target"] for binary in self.manifest["binaries"]}))
-            names = [parameter["name"] for parameter in self.manifest["parameters"]]
-            words = ", ".join(f"{name}: {_key_text(key)}" for name, key in zip(names, keys, strict=False))
+            words = ", ".join(f"{name}: {_key_text(key)}" for name, key in zip(self.names, keys, strict=False))
             raise RuntimeError(
                 f"{self.name} has no binary for {target} with {words}, and Triton is not installed to compile it. "
                 f"Its binaries are for {known}; export it for this target and these arguments as well."

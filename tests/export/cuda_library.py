@@ -108,6 +108,9 @@ def use_library(kernel: Any, library: CudaLibrary, target: str = "cuda:90") -> N
     import torch
 
     driver = kernel.driver
+    vars(kernel).pop("launch", None)  # it has read the driver before
+    for launches in (kernel.functions, kernel.packers, kernel.runs):
+        launches.clear()
     driver.library = library
     driver.current_device, driver.current_stream = (lambda: 0), (lambda device: 7)
     driver.target = lambda device: target
