@@ -40,9 +40,10 @@ def settled_autotuner(kind: str) -> Any:
     tuner.configs = [Config({"BLOCK": 64}), Config({"BLOCK": 128})]
     tuner.launchers = [SimpleNamespace(config=Config({"BLOCK": 64}, num_warps=2), cache_hash="abc")]
     signature = {"x_ptr": "*fp32", "y_ptr": "*fp32", "out_ptr": "*fp32", "n": "i32", "alpha": "fp32"}
-    device = SimpleNamespace(type="cuda", cc=90, index=0)
-    tuner.triton_meta = {"signature": signature, "constants": {"BLOCK": 64}, "device": device}
-    tuner.inductor_meta = {"grid_type": "FixedGrid", "fixed_grid": ["2", "1", "1"]}
+    tuner.device_props = SimpleNamespace(type="cuda", cc=90, index=0)
+    tuner.triton_meta = {"signature": signature, "constants": {"BLOCK": 64}, "device": 0, "device_type": "cuda"}
+    names = ["_grid_0", "_grid_1", "_grid_2"]
+    tuner.inductor_meta = {"grid_type": "FixedGrid", "fixed_grid": names, "extra_launcher_args": names}
     tuner._cached_launcher = lambda *args, stream: launched.append(args)
     tuner.launched = launched
     return tuner
@@ -52,7 +53,7 @@ def settled_autotuner(kind: str) -> Any:
 def test_kernels_of_the_user_are_counted_and_those_of_inductor_where_asked(inductor: bool) -> None:
     counter = LaunchCounter(NoGraphs())
     tuners = [settled_autotuner("USER_AUTOTUNE"), settled_autotuner("POINTWISE")]
-    args = (torch.rand(100), torch.rand(100), torch.empty(100), 100, 0.5)
+    args = (torch.rand(100), torch.rand(100), torch.empty(100), 100, 0.5, 2, 1, 1)
     with observe_launches(counter, inductor=inductor):
         for tuner in tuners:
             tuner.run(*args, stream=0)
@@ -64,6 +65,15 @@ def test_kernels_of_the_user_are_counted_and_those_of_inductor_where_asked(induc
     launch = counter.cases[0].launch
     assert launch.grid == (2, 1, 1)
     assert {a.name: a.value for a in launch.arguments if a.kind == "scalar"} == {"n": 100, "alpha": 0.5, "BLOCK": 64}
+
+
+def test_launches_of_other_grids_are_other_cases() -> None:
+    counter, tuner = LaunchCounter(NoGraphs()), settled_autotuner("USER_AUTOTUNE")
+    args = (torch.rand(100), torch.rand(100), torch.empty(100), 100, 0.5)
+    with observe_launches(counter):
+        for width in (2, 1, 2):
+            tuner.run(*args, width, 1, 1, stream=0)
+    assert [(case.launch.grid, case.launches) for case in counter.cases] == [((2, 1, 1), 2), ((1, 1, 1), 1)]
 
 
 def test_an_autotuner_of_inductor_is_described_with_its_config() -> None:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 WITHOUT_GPU = "Without times, the rule picks the first config that fits, for all sizes."
 
-_WARM_RUNS = 5  # of a case's finalists, for the speedup of a program
+_WARM_RUNS = 5
 
 
 def tune_over(
@@ -75,8 +75,7 @@ def tune_over(
     if before and counts is None:
         raise UsageError("baseline needs weights: the number of launches of each case, weights=[1000, 20, ...].")
     originals |= {config: original for config, original in before if config not in originals}
-    warm_runs = 0 if counts is None else _WARM_RUNS
-    spec = replace(spec, base_arguments=arguments, configs=list(originals.values()), warm_runs=warm_runs)
+    spec = replace(spec, base_arguments=arguments, configs=[*originals.values()], warm_runs=_warm_runs(counts))
     count = 0 if environment.make_bench is not None else device_for(session.target, session.model).multiprocessors
     measurer, remarks = measurer_of(environment, kernel, spec, executor, opened, count)
     processors = getattr(measurer, "multiprocessors", None) or multiprocessors()
@@ -102,6 +101,11 @@ def tune_over(
         arguments=partial(spec.arguments, kernel),
         check=spec.check,
     )
+
+
+def _warm_runs(counts: Sequence[float] | None) -> int:
+    """The launches with a warm L2 of each finalist, which only the speedup of a program needs."""
+    return 0 if counts is None else _WARM_RUNS
 
 
 def _notes_without_gpu(dispatch: Dispatch, target: Target) -> tuple[str, ...]:
