@@ -28,4 +28,7 @@ def require_supported(version: str) -> None:
         )
 
 
-require_supported(triton.__version__)
+VERSION = str(triton.__version__)
+"""The installed Triton, such as ``3.9.0``."""
+
+require_supported(VERSION)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from importlib import metadata
 
+from kernellab._triton import VERSION
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError
 from kernellab.explain.code_lines import code_of, line_of, loop_of
@@ -69,7 +70,7 @@ def resources_snapshot(compiled: Compiled) -> Snapshot:
     """The snapshot of a compiled kernel without its launch: its resources alone."""
     resources = compiled.resources
     return Snapshot(
-        triton=triton_version(),
+        triton=VERSION,
         torch=_torch_version(),
         target=str(compiled.target),
         failure="" if resources.fits else (resources.why_not or "it does not fit the target"),
@@ -94,24 +95,17 @@ def keep_snapshot(store: Store, version: Version, launch: RecordedLaunch, implem
 
 def has_snapshot(store: Store, version: Version, launch: RecordedLaunch) -> bool:
     """Whether the snapshot of a recorded launch under the installed Triton is stored."""
-    return (launch_digest(launch), triton_version()) in store.snapshots.of_version(version.id)
+    return (launch_digest(launch), VERSION) in store.snapshots.of_version(version.id)
 
 
 def failed_snapshot(error: KernellabError, target: str) -> Snapshot:
     """The snapshot of a launch that the installed Triton does not compile."""
-    return Snapshot(triton_version(), _torch_version(), target, failure=" ".join(error.message.split()))
+    return Snapshot(VERSION, _torch_version(), target, failure=" ".join(error.message.split()))
 
 
 def unknown_snapshot(error: KernellabError, target: str) -> Snapshot:
     """The snapshot of a launch that cannot be made again, so that nothing is known of it."""
-    return Snapshot(triton_version(), _torch_version(), target, unknown=(" ".join(error.message.split()),))
-
-
-def triton_version() -> str:
-    """The version of the installed Triton."""
-    import triton
-
-    return str(triton.__version__)
+    return Snapshot(VERSION, _torch_version(), target, unknown=(" ".join(error.message.split()),))
 
 
 def _torch_version() -> str:

@@ -123,6 +123,7 @@ def kernel_files(
     name = parts.plan.name
     _require_exportable(label, name, recorded.launches)
     entries, cubins, notes = _compiled_entries(name, variants, compiler)
+    from kernellab._triton import VERSION
     from kernellab._triton.specialize import parameter_flags
     from kernellab.export.binary_loader import MANIFEST_SCHEMA
 
@@ -130,7 +131,7 @@ def kernel_files(
     manifest = {
         "schema": MANIFEST_SCHEMA,
         "kernel": name,
-        "triton": _triton_version(),
+        "triton": VERSION,
         "parameters": [_plain_fields(flags) for flags in parameter_flags(function)],
         "defaults": {text: _plain_options(target) for text, target in sorted(targets.items())},
         "binaries": entries,
@@ -153,12 +154,6 @@ def _require_exportable(label: str, name: str, launches: Sequence[RecordedLaunch
             what = "a descriptor of Gluon, whose layout the loader does not know"
         if what:
             raise UsageError(f"{argument.name} of {label} is {what}; export it as a module.")
-
-
-def _triton_version() -> str:
-    import triton
-
-    return str(triton.__version__)
 
 
 def _plain_fields(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Protocol
 
 import kernellab.upgrade
+from kernellab._triton import VERSION
 from kernellab.errors import KernellabError, UsageError
-from kernellab.explain.snapshot import triton_version
 from kernellab.registry import Session
 from kernellab.settings import child_environment
 from kernellab.source import MalformedData, parse_json
@@ -117,5 +117,5 @@ def _entries(lab: OpensSessions, wanted: Mapping[LaunchKey, bool]) -> Iterator[d
                 keys.append(key)
                 launches.append(LaunchToCompile(version, row.launch, counts=wanted[key]))
     for (number, digest), compiled in zip(keys, recompile_all(lab.session, launches), strict=True):
-        names = {"version_id": number, "launch": digest, "triton": triton_version()}
+        names = {"version_id": number, "launch": digest, "triton": VERSION}
         yield {**names, "snapshot": asdict(compiled.snapshot), "stages": compiled.stages}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from kernellab._triton import VERSION
 from kernellab.errors import UsageError, plural
-from kernellab.explain.snapshot import triton_version
 from kernellab.registry import Session, config_words
 from kernellab.registry.calls import has_gpu
 from kernellab.store import Snapshot
@@ -27,7 +27,7 @@ def upgrade_of(
     """
     session = open_session(None)
     store = session.kernels.store
-    winners = stored_winners(store, triton_version(), from_version)
+    winners = stored_winners(store, VERSION, from_version)
     elsewhere = _compile_elsewhere(store.path, python, winners)
     compiled = iter(recompile_all(open_session, [launch for winner in winners for launch in _launches_of(winner)]))
     rows, indices = list[UpgradeRow](), list[tuple[int, Winner]]()
@@ -38,7 +38,7 @@ def upgrade_of(
         rows = _with_times(session, rows, indices)
     before = tuple(sorted({row.before.triton for row in rows if row.before is not None}))
     notes = tuple(_notes(rows))
-    return Upgrade(in_order(rows), before, triton_version(), str(store.path or ""), notes)
+    return Upgrade(in_order(rows), before, VERSION, str(store.path or ""), notes)
 
 
 def _compile_elsewhere(

@@ -17,7 +17,8 @@ import numpy as np
 from kernellab.store.columns import Status
 from kernellab.tune.dispatch.result import CoverStep, MeasuredCase, Regret
 from kernellab.tune.dispatch.rule import Rule, Term
-from kernellab.tune.dispatch.table import Array, CaseTable, Fit
+from kernellab.tune.dispatch.table import CaseTable
+from kernellab.tune.dispatch.time_model import Array, Fit
 
 _SIZES_BETWEEN = 300
 _LOST = 0.05  # a size where the best of a set loses more than this counts many times

@@ -17,7 +17,8 @@ from kernellab.store.columns import Status
 from kernellab.timing.config import Config
 from kernellab.tune.dispatch.cover import best_set
 from kernellab.tune.dispatch.result import CaseRequest, Forecast, MeasuredCase
-from kernellab.tune.dispatch.table import Array, CaseTable, Fit, design_of
+from kernellab.tune.dispatch.table import CaseTable
+from kernellab.tune.dispatch.time_model import Array, Fit, design_of
 from kernellab.tune.search import longest_first
 
 _LEAST_GAIN = 1e-4  # as a logarithm

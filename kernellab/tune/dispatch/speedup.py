@@ -22,7 +22,8 @@ import numpy as np
 from kernellab.store.columns import Status
 from kernellab.tune.dispatch.result import ProgramSpeedup, Regret
 from kernellab.tune.dispatch.rule import Rule
-from kernellab.tune.dispatch.table import Array, CaseTable, Fit
+from kernellab.tune.dispatch.table import CaseTable
+from kernellab.tune.dispatch.time_model import Array, Fit
 from kernellab.tune.result import Row
 
 _DRAWS = 4000
