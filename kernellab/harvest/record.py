@@ -71,6 +71,15 @@ class HarvestedCase:
         }
 
     @property
+    def kind(self) -> frozenset[tuple[str, str, str]]:
+        """What else a kernel is compiled for: kinds and dtypes of arguments, and constexprs that are no integers."""
+        return frozenset(
+            (a.name, a.kind, a.dtype if a.kind == "tensor" else repr(a.value) if a.constexpr else "")
+            for a in self.launch.arguments
+            if a.name not in self.sizes and a.name not in self.config_names
+        )
+
+    @property
     def shapes(self) -> dict[str, str]:
         """The shapes of the tensors as ``4096x128``, by name."""
         return {t.name: "x".join(map(str, t.shape)) for t in tensors_among(list(self.launch.arguments))}

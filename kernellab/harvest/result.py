@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from inspect import Parameter, Signature
 from pathlib import Path
@@ -28,11 +28,17 @@ if TYPE_CHECKING:
 
 
 class HarvestedSizes(list[dict[str, int]]):
-    """The sizes of cases, for ``over`` of `Lab.tune_over`, which reads ``weights`` and ``baseline``."""
+    """The sizes of cases, for ``over`` of `Lab.tune_over`, which reads ``weights``, ``baseline`` and ``notes``."""
 
-    def __init__(self, sizes: list[dict[str, int]], weights: list[int], baseline: list[triton.Config] | None) -> None:
+    def __init__(
+        self,
+        sizes: list[dict[str, int]],
+        weights: list[int],
+        baseline: list[triton.Config] | None,
+        notes: tuple[str, ...] = (),
+    ) -> None:
         super().__init__(sizes)
-        self.weights, self.baseline = weights, baseline
+        self.weights, self.baseline, self.notes = weights, baseline, notes
 
 
 Predict = Callable[[HarvestRecord], HarvestRecord]
@@ -97,7 +103,8 @@ class Harvest(Savable):
         They go into ``lab.tune_over(kernel, grid, over=seen.cases(kernel), inputs=seen.inputs(kernel))``. ``names`` are
         the integers that distinguish cases; None takes all positive integer arguments and constexprs that differ
         between cases and that no autotuner sets, or all if none differs. The list has ``weights``, the launches of each
-        case, and of an autotuned kernel ``baseline``, the config that each case was launched with.
+        case, and of an autotuned kernel ``baseline``, the config that each case was launched with. Launches with other
+        dtypes or flags at the same sizes count to the case that takes the most time; ``notes`` say how many.
 
         Raises:
             UsageError: no such kernel was launched, or it takes no integers.
@@ -108,6 +115,7 @@ class Harvest(Savable):
             [sizes for sizes, _ in distinct],
             weights=[sum(case.count for case, _ in group) for _, group in distinct],
             baseline=[tuned_config(case) for case in largest] if all(case.config_names for case in largest) else None,
+            notes=tuple(_notes_on_kinds([[case for case, _ in group] for _, group in distinct])),
         )
 
     def inputs(self, kernel: Kernel | str, names: list[str] | None = None) -> Callable[..., dict[str, Any]]:
@@ -176,6 +184,20 @@ class Harvest(Savable):
                 raise UsageError(f"{case.kernel} has no integer {missing[0]!r} in each case; it has {known}.")
             groups.setdefault(tuple(sizes[name] for name in own), []).append((case, time))
         return [(dict(zip(own, values, strict=True)), group) for values, group in groups.items()]
+
+
+def _notes_on_kinds(groups: list[list[HarvestedCase]]) -> Iterator[str]:
+    """A note on launches that differ from the first case of their sizes in dtypes or flags."""
+    others = [(case, group[0]) for group in groups for case in group if case.count and case.kind != group[0].kind]
+    if others:
+        total, names = sum(case.count for group in groups for case in group), dict[str, None]()
+        for case, first in others:
+            names |= {name: None for name, *_ in case.kind ^ first.kind}
+        count = sum(case.count for case, _ in others)
+        yield (
+            f"{count:,} of {total:,} launches of {others[0][0].kernel} have other dtypes or flags at the same sizes "
+            f"({', '.join(sorted(names))}): they are tuned as the others."
+        )
 
 
 def tuned_config(case: HarvestedCase) -> triton.Config:

@@ -209,6 +209,19 @@ def test_cases_with_inputs_are_tuned_over(lab: Lab) -> None:
     assert [case.sizes for case in dispatch.cases] == cases
 
 
+def test_launches_of_other_dtypes_at_equal_sizes_are_noted(lab: Lab) -> None:
+    with lab.harvest() as seen:
+        for dtype in (torch.float32, torch.float16, torch.float32):
+            x = torch.rand(64, dtype=dtype)
+            add_kernel[(1,)](x, x, torch.empty_like(x), 64, 0.5, BLOCK=64)
+    cases = seen.cases(add_kernel)
+    (note,) = cases.notes
+    assert note.startswith("1 of 3 launches of add_kernel have other dtypes or flags at the same sizes (out_ptr, x_ptr")
+    inputs = seen.inputs(add_kernel)
+    dispatch = lab.tune_over(add_kernel, (1,), over=cases, inputs=inputs, configs=[triton.Config({}, num_warps=2)])
+    assert note in dispatch.notes
+
+
 def test_integers_that_may_be_zero_are_no_sizes(lab: Lab) -> None:
     x, out = torch.rand(64), torch.empty(64)
     with lab.harvest() as seen:

@@ -91,7 +91,7 @@ def tune_over(
             dispatch = OverSizes(launches.name, table, plan, measurer, environment.clock, watch).run()
     except KeyboardInterrupt:
         raise Interrupted("The tuning over sizes was interrupted before anything was known.") from None
-    notes = (*dispatch.notes, *remarks, *_notes_without_gpu(dispatch, session.target))
+    notes = (*dispatch.notes, *remarks, *getattr(over, "notes", ()), *_notes_without_gpu(dispatch, session.target))
     return replace(
         dispatch,
         originals=tuple(originals[config] for config in dispatch.rule.configs),
