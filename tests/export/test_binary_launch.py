@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import struct
 import threading
@@ -102,26 +103,50 @@ def test_after_a_launch_another_specialization_still_goes_to_triton(folder: Path
         assert all(call[name] is value for name, value in other.items())
 
 
+@pytest.mark.slow
+def test_only_the_first_launch_of_a_specialization_looks_for_its_binary(folder: Path) -> None:
+    library, asked = CudaLibrary(next_sizes=SIZES), list[int]()
+    kernel = adding(folder, library)
+
+    def target(device: int) -> str:
+        asked.append(device)
+        return "cuda:90"
+
+    kernel.driver.target = target
+    for n in (1000, 1001, 40):
+        arguments = added(n)
+        kernel[(4,)](**arguments)
+        kernel[(4,)](*arguments.values())
+        kernel[lambda meta: (meta["BLOCK"],)](**arguments)
+    assert len(asked) == 1
+    for _ in range(2):
+        kernel[(4,)](**added(), num_warps=4)
+        kernel[(4,)](**{**added(), "n": -5})
+    assert len(asked) == 3
+    assert len(library.launches) == 13
+
+
 @dataclass
 class MeetingLibrary(CudaLibrary):
-    """Each launch waits for another one before its parameters are read."""
+    """Launches wait for each other before their parameters are read, where ``barrier`` is set."""
 
-    barrier: threading.Barrier = field(default_factory=lambda: threading.Barrier(2, timeout=30))
+    barrier: threading.Barrier | None = None
 
     def cuLaunchKernelEx(self, *arguments: Any) -> int:  # noqa: N802 - the driver's name
-        self.barrier.wait()
-        code = super().cuLaunchKernelEx(*arguments)
-        self.barrier.wait()
-        return code
+        if self.barrier is not None:
+            self.barrier.wait()
+        return super().cuLaunchKernelEx(*arguments)
 
 
 @pytest.mark.slow
 def test_launches_at_the_same_time_share_no_parameters(folder: Path) -> None:
     library = MeetingLibrary(next_sizes=SIZES)
     kernel = adding(folder, library)
-    calls = [added(n) for n in range(1001, 1007) if n % 16]
+    calls = [added(n) for n in (1001, 1002, 1003)]
+    kernel[(4,)](**calls[0])
+    library.barrier = threading.Barrier(2, timeout=30)
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda arguments: kernel[(4,)](**arguments), calls))
+        list(pool.map(lambda arguments: kernel[(4,)](**arguments), calls[1:]))
     assert sorted(launch["parameters"] for launch in library.launches) == sorted(map(expected, calls))
 
 
@@ -225,13 +250,15 @@ def test_a_tensor_map_is_encoded_once_for_each_address_and_shape(lab: kernellab.
     library = CudaLibrary(next_sizes=tuple(entry["parameter_bytes"]))
     use_library(module.described, library)
     half = TensorDescriptor(bases[0], [8, 64], [64, 1], [16, 32])
-    for descriptor in (*whole, half, *whole, half):
+    filled = dataclasses.replace(half, padding="nan")
+    for descriptor in (*whole, half, filled) * 2:
         module.described[(2,)](descriptor, **arguments)
     assert [(address, shape) for _, _, address, shape, *_ in library.maps] == [
         *((base.data_ptr(), (64, 16)) for base in bases),
-        (bases[0].data_ptr(), (64, 8)),
+        *((bases[0].data_ptr(), (64, 8)) for _ in range(2)),
     ]
-    assert [struct.unpack("<i", launch["parameters"][1])[0] for launch in library.launches] == [16, 16, 8] * 2
+    assert [padding for *_, padding in library.maps] == [0, 0, 0, 1]
+    assert [struct.unpack("<i", launch["parameters"][1])[0] for launch in library.launches] == [16, 16, 8, 8] * 2
 
 
 class Memory:
