@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from kernellab.capture.captured_function import CapturedFunction
     from kernellab.explain.explanation import Explanation
     from kernellab.explain.prediction import Prediction
-    from kernellab.explain.profile import Profile
-    from kernellab.explain.traffic.result import Traffic
     from kernellab.export.write import Exported
     from kernellab.timing.config import Space
     from kernellab.timing.provenance import Ceilings
@@ -125,13 +123,6 @@ class Lab(LooksInside):
 
         compiled = self.compile(kernel, *args, target=target, **meta)
         return layouts_in(compiled.kernel, str(compiled.target), compiled.stages.get("ttgir", ""))
-
-    def traffic(self, kernel: Kernel, grid: Any, /, *args: Any, target: str | None = None, **meta: Any) -> Traffic:
-        """Count the sectors of each memory access: is it coalesced? Needs no GPU; errors are those of `compile`."""
-        from kernellab.explain.verbs import traffic_of_call
-
-        call = self._user_call("traffic", kernel, grid, args, meta)
-        return traffic_of_call(self.session(target), call)
 
     def tune(
         self,
@@ -290,16 +281,6 @@ class Lab(LooksInside):
         own |= {"check": check, "rounds": rounds, "timeout_s": timeout_s}
         spec = spec_of(session, kernel, grid, args, {**meta, **own})
         return benchmark(session, partial(best_of, session), spec)
-
-    def profile(
-        self, kernel: Kernel, grid: Any, /, *args: Any, counters: bool = False, timeout_s: float = 60.0, **meta: Any
-    ) -> Profile:
-        """Sample where a launch spends its time, by line and instruction; with ``counters``, Nsight Compute counts."""
-        from kernellab.explain.verbs import profile_with_explanation
-        from kernellab.registry.calls import call_in
-
-        call = call_in(session := self.session(), "profile", kernel, grid, args, meta)
-        return profile_with_explanation(session, call, timeout_s, counters=counters)
 
     def explain(
         self,

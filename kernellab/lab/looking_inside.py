@@ -1,4 +1,4 @@
-"""The verbs of the lab that look inside a launch: its values, the first that differ, and its programs over time."""
+"""The verbs of the lab that look inside a launch: its traffic, counters, values, and its programs over time."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from kernellab.launch.run import Run
 from kernellab.launch.verbs import verbs
 
 if TYPE_CHECKING:
+    from kernellab.explain.profile import Profile
+    from kernellab.explain.traffic.result import Traffic
     from kernellab.inside.equivalence import Equivalence
     from kernellab.inside.first_difference import FirstDifference
     from kernellab.inside.timeline import Timeline
@@ -22,7 +24,24 @@ if TYPE_CHECKING:
 
 @verbs
 class LooksInside(Workspace):
-    """A workspace that records what launches do inside."""
+    """A workspace that counts and records what launches do inside."""
+
+    def traffic(self, kernel: Kernel, grid: Any, /, *args: Any, target: str | None = None, **meta: Any) -> Traffic:
+        """Count the sectors of each memory access: is it coalesced? Needs no GPU; errors are those of `compile`."""
+        from kernellab.explain.verbs import traffic_of_call
+
+        call = self._user_call("traffic", kernel, grid, args, meta)
+        return traffic_of_call(self.session(target), call)
+
+    def profile(
+        self, kernel: Kernel, grid: Any, /, *args: Any, counters: bool = False, timeout_s: float = 60.0, **meta: Any
+    ) -> Profile:
+        """Sample where a launch spends its time, by line and instruction; with ``counters``, Nsight Compute counts."""
+        from kernellab.explain.verbs import profile_with_explanation
+        from kernellab.registry.calls import call_in
+
+        call = call_in(session := self.session(), "profile", kernel, grid, args, meta)
+        return profile_with_explanation(session, call, timeout_s, counters=counters)
 
     def values(
         self,
