@@ -77,6 +77,25 @@ def test_each_launch_has_its_own_arguments_grid_and_stream(
     assert len(library.images) == 1
 
 
+class PinnedLibrary(CudaLibrary):
+    """The GPU sees memory of the host 4096 bytes further."""
+
+    def cuPointerGetAttribute(self, value: Any, attribute: int, address: Any) -> int:  # noqa: N802 - the driver's name
+        value._obj.value = address.value + 4096
+        return 0
+
+
+@pytest.mark.slow
+def test_memory_of_the_host_is_passed_by_its_address_on_the_gpu_in_each_launch(folder: Path) -> None:
+    library = PinnedLibrary(next_sizes=SIZES)
+    kernel = adding(folder, library)
+    calls = [added(), added()]
+    for arguments in calls:
+        kernel[(4,)](**arguments)
+    addresses = [struct.unpack("<Q", launch["parameters"][0])[0] for launch in library.launches]
+    assert addresses == [arguments["x_ptr"].data_ptr() + 4096 for arguments in calls]
+
+
 @pytest.mark.slow
 def test_after_a_launch_another_specialization_still_goes_to_triton(folder: Path) -> None:
     library, calls = CudaLibrary(next_sizes=SIZES), list[dict[str, Any]]()
