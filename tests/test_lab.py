@@ -341,7 +341,7 @@ def test_an_empty_grid_warns_at_the_line_of_the_launch(lab: kernellab.Lab, launc
             kernel[(1,)](x, y, out, N, **meta)
         with pytest.warns(UserWarning, match="is empty; nothing was launched") as seen:
             kernel[(0,)](x, y, out, N, **meta)
-        assert [each.filename for each in seen] == [__file__]
+        assert [w.filename for w in seen if "is empty" in str(w.message)] == [__file__]
 
 
 def test_a_call_without_a_grid_says_how_to_launch(lab: kernellab.Lab) -> None:
