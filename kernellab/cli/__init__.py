@@ -15,14 +15,14 @@ from kernellab import __version__
 from kernellab.cli import json_form
 from kernellab.cli.parser import parser
 from kernellab.cli.terminal import answers_alone, style_for, warned_in_a_line
-from kernellab.errors import JudgeFailed, KernellabError, LaunchError, UsageError
+from kernellab.errors import JudgeFailed, KernellabError, LaunchError, UsageError, WorkerError
 
 if TYPE_CHECKING:
     from kernellab.cli.judge import JudgeAnswer
     from kernellab.cli.kept import Answer
     from kernellab.lab import Lab
 
-FAILED, WRONG_CALL, JUDGE_FAILED, INTERRUPTED = 1, 2, 3, 130
+FAILED, WRONG_CALL, NO_VERDICT, INTERRUPTED = 1, 2, 3, 130
 
 
 def main(arguments: Sequence[str] | None = None, open_lab: Callable[..., Lab] | None = None) -> int:
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None, open_lab: Callable[..., Lab] | 
 def status_of(error: KernellabError) -> int:
     """Return the exit status of an error: 2 for a wrong call, 1 for a kernel or its file, 3 for a judge that failed."""
     if isinstance(error, JudgeFailed):
-        return JUDGE_FAILED
+        return NO_VERDICT
     is_call = isinstance(error, UsageError) and not isinstance(error, LaunchError)
     return WRONG_CALL if is_call else FAILED
 
@@ -111,7 +111,9 @@ def _print_error(error: KernellabError, words: Sequence[str], *, wants_json: boo
     else:
         _write("\n".join(error.lines(verbose="--verbose" in words)), sys.stderr)
     status = status_of(error)
-    return JUDGE_FAILED if status == FAILED and _command(words) == "judge" else status
+    is_judge, is_gate = _command(words) == "judge", any(word.startswith("--against") for word in words)
+    has_no_verdict = is_judge or (is_gate and isinstance(error, WorkerError))  # a missing GPU is not a slower kernel
+    return NO_VERDICT if status == FAILED and has_no_verdict else status
 
 
 def _print_interrupted(words: Sequence[str], *, wants_json: bool) -> int:
@@ -172,7 +174,7 @@ def _judge(args: Namespace) -> int:
                 _print_verdict(answer, args)
             except BrokenPipeError:  # the verdict reached no one
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-                return JUDGE_FAILED
+                return NO_VERDICT
             status = max(status, answer.status)
 
 

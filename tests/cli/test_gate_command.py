@@ -95,7 +95,7 @@ def test_both_run_on_a_worker_of_a_scheduler_that_lacks_the_file(
     with dask_client(1) as client:
         scheduler = ("--scheduler", client.scheduler.address)
         refused = kernellab(*GATED, "old.py", *scheduler)
-        assert (refused.status, "No process of the executor owns a GPU" in refused.err) == (1, True)
+        assert (refused.status, "No process of the executor owns a GPU" in refused.err) == (3, True)
         monkeypatch.setattr("kernellab.lab.workspace.local_environment", cpu_environment)
         monkeypatch.setattr("kernellab.lab.workspace.local_session", session_here)
         called = kernellab(*GATED, "old.py", *scheduler, "--check", "--json").json
