@@ -15,6 +15,7 @@ import triton.language as tl
 import kernellab
 from kernellab.errors import RunError, UsageError, WorkerError
 from kernellab.launch.calls import UserCall
+from kernellab.pytest_plugin import KernelGate
 from kernellab.timing.gate import GateVerdict
 from kernellab.timing.launches import Implementation
 from kernellab.upgrade.cluster_gate import gate_elsewhere
@@ -133,6 +134,17 @@ def test_an_earlier_launch_takes_its_own_grid_and_values_along(lab: kernellab.La
     differs = gate(lab, thread, (scale, None, {"factor": 3.0}), check=True)
     assert differs.difference
     assert any(note.startswith("factor is 3.0 earlier and 2.0 later") for note in differs.notes)
+
+
+def test_the_fixture_of_pytest_takes_an_executor(
+    lab: kernellab.Lab, thread: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    monkeypatch.setattr("kernellab.lab.workspace.local_environment", cpu_environment)
+    monkeypatch.setattr("kernellab.lab.workspace.local_session", session_here)
+    args = (torch.rand(N), torch.zeros(N), N, 2.0)
+    result = KernelGate(lab, request.node)(scale, grid, args, against=double, executor=thread, BLOCK=BLOCK)
+    assert "measured by 0" in result.notes
+    assert request.node.user_properties
 
 
 def test_errors_of_the_other_side_arrive_as_they_are(lab: kernellab.Lab, thread: ThreadPoolExecutor) -> None:
