@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from kernellab.errors import KernellabError
+from kernellab.store.columns import Status
 from kernellab.timing.bench import Bench
 from kernellab.timing.config import Config
 from kernellab.timing.launches import Implementation
@@ -132,8 +133,18 @@ class EarlyFinals:
         return not self._rounds.is_decided
 
 
-def finish_final(rounds: FinalRounds, rows: Mapping[Config, Row], name: str) -> tuple[Final, dict[Config, Row]]:
-    """Finish a final; return its winner and ties, and the rows of the finalists with their measurements."""
+def _beaten(row: Row, name: str) -> Row:
+    """A row that is no finalist of the tuning ``name``, though it may have won an earlier one."""
+    return replace(row, standing="lost", tuning=name) if row.standing in {"winner", "tied"} else row
+
+
+def finish_final(
+    rounds: FinalRounds, rows: Mapping[Config, Row], name: str, candidates: Mapping[Config, Implementation]
+) -> tuple[Final, dict[Config, Row]]:
+    """Finish a final; return its winner and ties, and the rows that it adds measurements to.
+
+    These are the finalists, and with a warm L2 also those of ``candidates`` that the options name.
+    """
     if not rounds.finalists:
         return Final(None, ()), {}
     stand, times_ms = rounds.result()
@@ -142,9 +153,15 @@ def finish_final(rounds: FinalRounds, rows: Mapping[Config, Row], name: str) -> 
     together = [stand.leader, *stand.level]
     winner = tie_winner(together, {index: rows[by_index[index].config].resources for index in together})
     ties = [index for index in (stand.leader, *stand.tied, *stand.open) if index != winner]
-    warm_ms = rounds.bench.warm(rounds.finalists, options.warm_runs) if options.warm_runs else [None] * len(by_index)
-    finals_rows = {}
-    for (index, candidate), warm in zip(by_index.items(), warm_ms, strict=True):
+    named = [config for config in options.warm_configs if config in candidates and rows[config].status is Status.OK]
+    others = tuple(candidates[config] for config in named if candidates[config].index not in by_index)
+    all_warm = (*rounds.finalists, *others) if options.warm_runs else ()
+    times = rounds.bench.warm(all_warm, options.warm_runs) if all_warm else []
+    warm_ms = {candidate.index: ms for candidate, ms in zip(all_warm, times, strict=True)}
+    finals_rows = {
+        c.config: _beaten(replace(rows[c.config], warm_ms=warm_ms[c.index]), name) for c in others if all_warm
+    }
+    for index, candidate in by_index.items():
         measured = interval(times_ms[index], options.seed)
         finals_rows[candidate.config] = replace(
             rows[candidate.config],
@@ -152,7 +169,7 @@ def finish_final(rounds: FinalRounds, rows: Mapping[Config, Row], name: str) -> 
             low_ms=measured.low,
             high_ms=measured.high,
             cold_ms=measured.median,
-            warm_ms=warm,
+            warm_ms=warm_ms.get(index),
             samples=rows[candidate.config].samples + len(times_ms[index]),
             standing="winner" if index == winner else "tied" if index in ties else "lost",
             tuning=name,

@@ -60,6 +60,7 @@ class Options:
     early_s: float = 0.25
     tie_margin: float = 0.005
     warm_runs: int = 5
+    warm_configs: tuple[Config, ...] = ()
 
     @property
     def spent_reason(self) -> str:

@@ -383,7 +383,7 @@ class Tuner:
         self._submitted += len(rounds.finalists)
         device = pool.devices[0]
         try:
-            final, rows = finish_final(rounds, self._rows, self.name)
+            final, rows = finish_final(rounds, self._rows, self.name, self._candidates)
         except KernellabError:
             failures = rounds.failures()
             if not 0 < len(failures) < len(rounds.finalists):  # no config is to blame

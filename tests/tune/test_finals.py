@@ -27,7 +27,7 @@ def final(times_ms: Sequence[float], *, seed: int, noise: float) -> tuple[Final,
     rows = {each: Row(each, Status.OK, registers=99 - place) for place, each in enumerate(configs)}
     bench = FakeBench(dict(zip(configs, times_ms, strict=True)), noise=noise, rng=random.Random(seed))
     candidates = tuple(candidate_of(each, place) for place, each in enumerate(configs))
-    return finish_final(FinalRounds(bench, 1, candidates, OPTIONS, Clock()), rows, "final")
+    return finish_final(FinalRounds(bench, 1, candidates, OPTIONS, Clock()), rows, "final", {})
 
 
 @pytest.mark.slow
@@ -65,8 +65,19 @@ def test_a_final_enters_what_it_measured() -> None:
     assert row.tuning == "final"
 
 
+def test_configs_that_the_options_name_are_timed_with_a_warm_cache_too() -> None:
+    baseline, broken = config(1024), config(2048)
+    bench = FakeBench({config(64): 1.0, config(128): 1.001, baseline: 3.0, broken: RunError("it faults")})
+    options = Options(finals_s=1e9, warm_configs=(baseline, broken, config(64)))
+    rows = tune(list(bench.times_ms), bench, options=options).rows
+    assert rows[baseline].warm_ms == pytest.approx(1.5, rel=0.02)
+    assert rows[baseline].cold_ms is None  # it is no finalist
+    assert rows[config(64)].warm_ms == pytest.approx(0.5, rel=0.02)
+    assert rows[broken].warm_ms is None
+
+
 def test_without_finalists_there_is_no_winner() -> None:
-    assert finish_final(FinalRounds(FakeBench({}), 1, (), OPTIONS, Clock()), {}, "final") == (Final(None, ()), {})
+    assert finish_final(FinalRounds(FakeBench({}), 1, (), OPTIONS, Clock()), {}, "final", {}) == (Final(None, ()), {})
 
 
 class FlukyBench(FakeBench):

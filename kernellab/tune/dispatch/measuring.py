@@ -52,7 +52,7 @@ class CaseSpec:
     """The common part of all cases: grid, arguments that no size changes, ``inputs``, configs and options.
 
     ``inputs`` returns arguments by name for some sizes; without it, sizes replace ``base_arguments``. ``warm_runs``
-    launches with a warm L2 follow the finals of a case.
+    launches with a warm L2 follow the finals of a case, of its finalists and of ``warm_configs``.
     """
 
     grid: Any
@@ -64,6 +64,7 @@ class CaseSpec:
     check: Any = None
     outputs: Sequence[str] | None = None
     warm_runs: int = 0
+    warm_configs: tuple[Config, ...] = ()
 
     def arguments(self, kernel: Kernel, sizes: Mapping[str, int], number: int = 0) -> dict[str, Any]:
         """Return the arguments of a case by name; `UsageError` where ``inputs`` raises, or returns something else."""
@@ -83,6 +84,7 @@ class CaseSpec:
             configs=self.configs,
             timeout_s=self.timeout_s,
             warm_runs=self.warm_runs,
+            warm_configs=self.warm_configs,
             search=search,
             fresh=self.fresh,
             check=check,

@@ -75,7 +75,7 @@ def tune_over(
     if before and counts is None:
         raise UsageError("baseline needs weights: the number of launches of each case, weights=[1000, 20, ...].")
     originals |= {config: original for config, original in before if config not in originals}
-    spec = replace(spec, base_arguments=arguments, configs=[*originals.values()], warm_runs=_warm_runs(counts))
+    spec = replace(_with_warm_runs(spec, counts, before), base_arguments=arguments, configs=[*originals.values()])
     count = 0 if environment.make_bench is not None else device_for(session.target, session.model).multiprocessors
     measurer, remarks = measurer_of(environment, kernel, spec, executor, opened, count)
     processors = getattr(measurer, "multiprocessors", None) or multiprocessors()
@@ -103,9 +103,10 @@ def tune_over(
     )
 
 
-def _warm_runs(counts: Sequence[float] | None) -> int:
-    """The launches with a warm L2 of each finalist, which only the speedup of a program needs."""
-    return 0 if counts is None else _WARM_RUNS
+def _with_warm_runs(spec: CaseSpec, counts: Sequence[float] | None, baseline: Sequence[tuple[Config, Any]]) -> CaseSpec:
+    """Add launches with a warm L2 of finalists and baselines, which only the speedup of a program needs."""
+    configs = tuple(dict.fromkeys(config for config, _ in baseline))
+    return spec if counts is None else replace(spec, warm_runs=_WARM_RUNS, warm_configs=configs)
 
 
 def _notes_without_gpu(dispatch: Dispatch, target: Target) -> tuple[str, ...]:

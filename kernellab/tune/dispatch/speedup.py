@@ -5,10 +5,11 @@ predicted times err by their spread, and for one config alike on all cases: so t
 A case whose config stays has the same time before and after, with the same error.
 
 A measured launch finds an L2 full of dirty lines, which the flush before it has left; a launch in a program finds what
-the launch before it has left, at best its own data. So it is faster by up to what a warm L2 saves the finalists of its
-case, or where none was timed so, by the time in which memory takes the dirty lines that it evicts: all of them, or as
-many as it reads itself, whose writing then took half of its time. The share of it that a program has is unknown, and
-the same for all its launches: the estimate takes half, and the interval all from nothing to the whole.
+the launch before it has left, at best its own data. So it is faster by up to what a warm L2 saves its config, or where
+that was not timed so, the finalists of its case; or where none was, by the time in which memory takes the dirty lines
+that it evicts: all of them, or as many as it reads itself, whose writing then took half of its time. The share of it
+that a program has is unknown, and the same for all its launches: the estimate takes half, and the interval all from
+nothing to the whole.
 """
 
 from __future__ import annotations
@@ -77,12 +78,12 @@ def program_speedup(
     ]
     cells = [(case, place) for places_of in (before, after) for case, place in ((n, places_of[n]) for n in numbers)]
     estimates = {cell: _estimate(table, fit, *cell) for cell in cells}
-    savings = {case: _warm_saving(table, case, flush_ms) for case in numbers}
+    savings = {cell: _warm_saving(table, *cell, flush_ms) for cell in cells}
     drawn = _drawn_times(estimates, savings)
     totals = [
         sum(
-            counts[case] * savings[case].faster(np.exp(estimates[case, places_of[case]].log_ms), 0.5)
-            for case in numbers
+            counts[case] * savings[cell].faster(np.exp(estimates[cell].log_ms), 0.5)
+            for case, cell in ((case, (case, places_of[case])) for case in numbers)
         )
         for places_of in (before, after)
     ]
@@ -148,23 +149,25 @@ def _row_spread(row: Row, is_measured: bool) -> float:
     return log(high / low) / (_MEASURED_WIDTH if is_measured else _PREDICTED_WIDTH)
 
 
-def _warm_saving(table: CaseTable, case: int, flush_ms: float) -> _WarmSaving:
-    """What a warm L2 saves a case: the median of its finalists, or what ``flush_ms`` bounds."""
-    rows = [row for (number, _), row in table.rows.items() if number == case and row.status is Status.OK]
-    saved = [max(0.0, row.cold_ms - row.warm_ms) for row in rows if row.cold_ms and row.warm_ms]
-    return _WarmSaving(float(np.median(saved)), _MOST_WARM) if saved else _WarmSaving(flush_ms, _MOST_FLUSHED)
+def _warm_saving(table: CaseTable, case: int, place: int, flush_ms: float) -> _WarmSaving:
+    """What a warm L2 saves a config on a case: its own saving, the median of the others', or up to ``flush_ms``."""
+    rows = {config: row for (number, config), row in table.rows.items() if number == case and row.status is Status.OK}
+    saved = {c: max(0.0, row.time_ms - row.warm_ms) for c, row in rows.items() if row.time_ms and row.warm_ms}
+    if not saved:
+        return _WarmSaving(flush_ms, _MOST_FLUSHED)
+    return _WarmSaving(saved.get(place, float(np.median(list(saved.values())))), _MOST_WARM)
 
 
 def _drawn_times(
-    estimates: Mapping[tuple[int, int], _TimeEstimate], savings: Mapping[int, _WarmSaving]
+    estimates: Mapping[tuple[int, int], _TimeEstimate], savings: Mapping[tuple[int, int], _WarmSaving]
 ) -> dict[tuple[int, int], Array]:
     """Draw the times of each cell: measured ones independently, others with one error for each config."""
     rng = np.random.default_rng(0)
     common = {place: rng.standard_normal(_DRAWS) for _, place in estimates}
     share = rng.uniform(*_SHARES, _DRAWS)
 
-    def draw(case: int, place: int, cell: _TimeEstimate) -> Array:
-        normal = rng.standard_normal(_DRAWS) if cell.is_measured else common[place]
-        return savings[case].faster(np.exp(cell.log_ms + cell.spread * normal), share)
+    def draw(cell: tuple[int, int], estimate: _TimeEstimate) -> Array:
+        normal = rng.standard_normal(_DRAWS) if estimate.is_measured else common[cell[1]]
+        return savings[cell].faster(np.exp(estimate.log_ms + estimate.spread * normal), share)
 
-    return {(case, place): draw(case, place, cell) for (case, place), cell in estimates.items()}
+    return {cell: draw(cell, estimate) for cell, estimate in estimates.items()}
