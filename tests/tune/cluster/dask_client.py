@@ -21,6 +21,7 @@ def dask_client(workers: int = 2) -> Iterator[Any]:
     distributed = pytest.importorskip("distributed")
     options = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None}
     with _quiet(), distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
+        client.wait_for_workers(workers)
         yield client
 
 

@@ -107,6 +107,7 @@ def test_weighted_cases_go_to_all_workers_and_the_program_gains_as_much_as_here(
     spec, over = CaseSpec(grid, {}, inputs, configs), {"n": [100, 200, 300, 1000]}
     mix: Any = {"weights": [1000, 500, 300, 100], "baseline": triton.Config({"BLOCK": 32})}
     call = UserCall(lab.bind(twice), grid, (), {})
+    client.wait_for_workers(2)  # a slow machine may have lost one
     there = tune_over(lab.session(), call, over, spec, client, formula_environment, **mix)
     workers = {path.name for path in tmp_path.iterdir()}
     assert len(workers) == 2
