@@ -134,7 +134,7 @@ class EarlyFinals:
 
 
 def _beaten(row: Row, name: str) -> Row:
-    """A row that is no finalist of the tuning ``name``, though it may have won an earlier one."""
+    """A row that lost before the final of the tuning ``name``, though it may have won an earlier one."""
     return replace(row, standing="lost", tuning=name) if row.standing in {"winner", "tied"} else row
 
 
