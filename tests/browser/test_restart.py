@@ -140,7 +140,7 @@ def _link_both_ways(page: Any, live: Any) -> None:
     box.locator("text").first.click()
     line = live.locator(".kx-source .s", has=page.locator("code", has_text=LOAD)).first
     page.wait_for_function("e => getComputedStyle(e).boxShadow !== 'none'", arg=line.element_handle())
-    assert int(page.evaluate(ASK, "print(explorer.line)")) == int(line.locator("i").inner_text())
+    _await_answer(page, "explorer.line", line.locator("i").inner_text())
     live.locator(".kx-source .s", has=page.locator("code", has_text=STORE)).first.click()
     store = live.locator(".kg [data-node]", has=page.locator("text", has_text=STORE))
     page.wait_for_function("e => e.classList.contains('kg-on')", arg=store.element_handle())
@@ -148,11 +148,20 @@ def _link_both_ways(page: Any, live: Any) -> None:
     page.wait_for_function("e => e.classList.contains('kg-on')", arg=box.element_handle())
 
 
+def _await_answer(page: Any, expression: str, expected: str) -> None:
+    """Ask the kernel until an expression has a value; a change of a widget is sent after it shows."""
+    for _ in range(50):
+        if (answer := page.evaluate(ASK, f"print({expression})").strip()) == expected:
+            return
+        page.wait_for_timeout(100)
+    assert answer == expected
+
+
 def _fold(page: Any) -> None:
     graph = page.locator(".kl-live > .kg")
     graph.locator("[data-frame] > text").first.click()
     graph.locator("[data-folds]").wait_for(state="visible")
-    assert "r" in page.evaluate(ASK, "print(graph.collapsed)")
+    _await_answer(page, "'r' in graph.collapsed", "True")
     page.evaluate(ASK, "graph.collapsed = []; graph.slice = 'x_ptr'")
     graph.locator("[data-node].kg-dim").first.wait_for(state="visible")
     assert graph.locator("[data-folds]").count() == 0
