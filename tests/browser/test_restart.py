@@ -161,7 +161,7 @@ def _fold(page: Any) -> None:
     graph = page.locator(".kl-live > .kg")
     graph.locator("[data-frame] > text").first.click()
     graph.locator("[data-folds]").wait_for(state="visible")
-    _await_answer(page, "'r' in graph.collapsed", "True")
+    _await_answer(page, "len(graph.collapsed)", "1")
     page.evaluate(ASK, "graph.collapsed = []; graph.slice = 'x_ptr'")
     graph.locator("[data-node].kg-dim").first.wait_for(state="visible")
     assert graph.locator("[data-folds]").count() == 0
