@@ -88,7 +88,7 @@ def _says_launch(file: KernelFile) -> bool:
 
 @contextmanager
 def _client_of(address: str | None, module: ModuleType) -> Iterator[Any]:
-    """Yield a client of a scheduler of dask, whose workers need not have the kernel file; None without an address.
+    """Yield a dask client that sends the kernel file along to its workers; None without an address.
 
     Raises:
         UsageError: dask is not installed, or nothing answers at the address.

@@ -72,7 +72,7 @@ class HarvestedCase:
 
     @property
     def kind(self) -> frozenset[tuple[str, str, str]]:
-        """What else a kernel is compiled for: kinds and dtypes of arguments, and constexprs other than integers."""
+        """The kinds and dtypes of the arguments, and the values of constexprs other than integers, by name."""
         return frozenset(
             (a.name, a.kind, a.dtype if a.kind == "tensor" else repr(a.value) if a.constexpr else "")
             for a in self.launch.arguments

@@ -58,7 +58,7 @@ def gate_elsewhere(
         options=options,
     )
     sent = RemoteWork(
-        open_environment, owner.kind, tuple(_sent(session, side) for side in (kernel, later.kernel)), work
+        open_environment, owner.kind, tuple(_kernel_as_text(session, side) for side in (kernel, later.kernel)), work
     )
     subject = f"The gate of {jit_function(later.kernel).__name__}"
     result, name = result_of_call(queue, ClusterCall(run_here, sent, subject), GateResult)
@@ -80,6 +80,7 @@ def gate_here(
     return gate_kernels(open_session(), UserCall(later, grids[1], args, meta), (earlier, grids[0], own), options)
 
 
-def _sent(session: Session, kernel: Kernel) -> SentKernel:
+def _kernel_as_text(session: Session, kernel: Kernel) -> SentKernel:
+    """A kernel with its decorators and globals, to be built again in another process."""
     closure = decorated_closure_of(session.kernels.owner_of(session.bind(kernel)))
     return SentKernel(str(jit_function(kernel).__name__), closure)

@@ -150,7 +150,7 @@ def _row_spread(row: Row, is_measured: bool) -> float:
 
 
 def _warm_saving(table: CaseTable, case: int, place: int, flush_ms: float) -> _WarmSaving:
-    """What a warm L2 saves a config on a case: its own saving, the median of the others', or up to ``flush_ms``."""
+    """The time saved by a warm L2: of the config itself, else the median of its case, else up to ``flush_ms``."""
     rows = {config: row for (number, config), row in table.rows.items() if number == case and row.status is Status.OK}
     saved = {c: max(0.0, row.time_ms - row.warm_ms) for c, row in rows.items() if row.time_ms and row.warm_ms}
     if not saved:
