@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from inspect import Parameter, Signature
 from pathlib import Path
@@ -118,10 +118,13 @@ class Harvest(Savable):
             notes=tuple(_notes_on_kinds([[case for case, _ in group] for _, group in distinct])),
         )
 
-    def inputs(self, kernel: Kernel | str, names: list[str] | None = None) -> Callable[..., dict[str, Any]]:
+    def inputs(
+        self, kernel: Kernel | str, names: list[str] | None = None, *, tuned: Sequence[str] = ()
+    ) -> Callable[..., dict[str, Any]]:
         """A function of the sizes of a case that makes arguments like those that it was launched with, by name.
 
-        Configs are left to the tuning. Tensors have random contents, integer ones zeros and ones.
+        What an autotuner sets is left to the tuning, and so are the constexprs in ``tuned``, such as ``["BLOCK"]``.
+        Tensors have random contents, integer ones zeros and ones.
         """
         distinct = self._distinct(kernel, names)
         launches = {tuple(sorted(sizes.items())): group[0][0] for sizes, group in distinct}
@@ -131,7 +134,7 @@ class Harvest(Savable):
             if case is None:
                 raise UsageError(f"No case of {case_names} was harvested with {config_words(sizes)}.")
             device = "cuda" if case.launch.where == "gpu" else "cpu"
-            options = {*case.launch.options, *case.config_names}
+            options = {*case.launch.options, *case.config_names, *tuned}
             constants = {name: value for name, value in values_of(case.launch).items() if name not in options}
             return {**regenerated_inputs(case.launch, device), **constants}
 

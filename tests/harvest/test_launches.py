@@ -209,6 +209,15 @@ def test_cases_with_inputs_are_tuned_over(lab: Lab) -> None:
     assert [case.sizes for case in dispatch.cases] == cases
 
 
+def test_a_constexpr_of_a_plain_kernel_is_left_to_the_configs_where_named(lab: Lab) -> None:
+    with lab.harvest() as seen:
+        add(100)
+    cases, configs = seen.cases(add_kernel, ["n"]), [triton.Config({"BLOCK": block}) for block in (32, 128)]
+    inputs = seen.inputs(add_kernel, ["n"], tuned=["BLOCK"])
+    dispatch = lab.tune_over(add_kernel, (4,), over=cases, inputs=inputs, configs=configs)
+    assert {row.config.values["BLOCK"] for row in dispatch.cases[0].rows} == {32, 128}
+
+
 def test_launches_of_other_dtypes_at_equal_sizes_are_noted(lab: Lab) -> None:
     with lab.harvest() as seen:
         for dtype in (torch.float32, torch.float16, torch.float32):
