@@ -73,10 +73,11 @@ def shell_with_extension() -> Iterator[Any]:
     """Give the one IPython shell of a process, with the extension loaded for a lab as of `shared_lab`."""
     from IPython.core.interactiveshell import InteractiveShell
 
+    from kernellab.notebook.lab_opening import LabOpening
     from kernellab.notebook.magics import TritonMagics
 
     shell = InteractiveShell.instance()
-    shell.register_magics(TritonMagics(shell, shared_lab()))  # the extension takes the lab of a shell that has one
+    shell.register_magics(TritonMagics(shell, LabOpening(shared_lab)))  # the extension takes a lab that is there
     shell.run_line_magic("load_ext", "kernellab")
     try:
         yield shell

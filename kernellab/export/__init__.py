@@ -9,3 +9,6 @@ EXPORT_KINDS = {
     "bundle": "a zip with the kernel and its history, for ``%triton_load`` on another machine",
 }
 """What is written, by kind of export; `kernellab.export.write.CONTENTS` writes each."""
+
+DISPATCH_KINDS = ("dispatch", "torch-op", "table", "vllm", "binaries")
+"""What is written of a dispatch, by kind; `kernellab.tune.dispatch.exporting` writes each."""

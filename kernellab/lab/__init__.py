@@ -36,9 +36,10 @@ if TYPE_CHECKING:
     from kernellab.export.write import Exported
     from kernellab.timing.config import Space
     from kernellab.timing.provenance import Ceilings
+    from kernellab.tune import SearchName
     from kernellab.tune.dispatch import Dispatch
     from kernellab.tune.result import Tuning
-    from kernellab.tune.search import Search, SearchName
+    from kernellab.tune.search import Search
     from kernellab.views.panels import Panel
 
 

@@ -7,15 +7,15 @@ import ast
 import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError as ShellError
 from IPython.core.magic_arguments import parse_argstring
 
-from kernellab.checking.reference import invalid_python
 from kernellab.errors import UsageError
-from kernellab.launch.calls import UserCall
-from kernellab.timing.config import Space
+
+if TYPE_CHECKING:
+    from kernellab.launch.calls import UserCall
 
 
 def launch_of_text(text: str, namespace: Mapping[str, Any]) -> UserCall:
@@ -24,6 +24,9 @@ def launch_of_text(text: str, namespace: Mapping[str, Any]) -> UserCall:
     Raises:
         UsageError: the text is not a launch, or a part of it cannot be evaluated.
     """
+    from kernellab.checking.reference import invalid_python  # needs Triton, as the next does
+    from kernellab.launch.calls import UserCall
+
     text = strip_quotes(text.strip())
     how = "write kernel[grid](arguments), and options that have spaces in quotes"
     if not text:
@@ -51,6 +54,8 @@ def evaluate(
     try:
         code = compile(source, "<launch>", "eval")
     except SyntaxError as exc:
+        from kernellab.checking.reference import invalid_python  # needs Triton
+
         raise invalid_python(text, exc, how and f"write {how}", option) from exc
     try:
         return eval(code, {**namespace, "_kl_taken": lambda *a, **m: (a, m)})
@@ -67,6 +72,13 @@ def _option_order_advice(text: str) -> str:
 def strip_quotes(text: str) -> str:
     """Strip the quotes that IPython's splitting keeps around an option's value."""
     return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'" else text
+
+
+def key_of_text(text: str) -> str | int:
+    """Return the name, ``name@version`` or id of a kept kernel that a word of a line is."""
+    from kernellab.registry.versions import key_of  # loads the store
+
+    return key_of(strip_quotes(text))
 
 
 _PAIR = re.compile(r"\s*\w+\s*=(?!=)")
@@ -87,6 +99,8 @@ def launch_or_kernel(text: str, namespace: Mapping[str, Any]) -> UserCall:
     Raises:
         UsageError: there is none, or it cannot be evaluated.
     """
+    from kernellab.launch.calls import UserCall  # needs Triton
+
     text = strip_quotes(text.strip())
     if not text:
         raise UsageError('There is no kernel; write %triton_bench kernel[grid](arguments) --over "n=[...]".')
@@ -107,6 +121,8 @@ def evaluate_named(texts: Sequence[str] | None, option: str, namespace: Mapping[
     Raises:
         UsageError: a text is not a list of names with values, or cannot be evaluated.
     """
+    from kernellab.timing.config import Space  # needs Triton
+
     values: dict[str, Any] = {}
     for text in texts or ():
         how = f"{option} {_EXAMPLES[option]}"

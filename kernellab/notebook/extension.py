@@ -7,52 +7,97 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from IPython import get_ipython
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
 
 from kernellab.display import HOOK
-from kernellab.explain.devices import DEVICES
-from kernellab.export import EXPORT_KINDS
-from kernellab.lab import Lab
+from kernellab.errors import KernellabError, warn_user
+from kernellab.export import DISPATCH_KINDS, EXPORT_KINDS
 from kernellab.notebook.help import MAGICS, with_help, words
-from kernellab.notebook.live import progress_of
-from kernellab.notebook.magics import SHOWN, LabMagics, await_triton_cell, lab_of_shell
-from kernellab.registry.listing import VersionStatus, search
+from kernellab.notebook.lab_opening import LabOpening
+from kernellab.notebook.magics import SHOWN, LabMagics, await_triton_cell, lab_of_shell, opening_of_shell
+from kernellab.settings import is_interpreting, read_settings
 from kernellab.target import known_targets
-from kernellab.tune.dispatch.exporting import DISPATCH_KINDS
+
+if TYPE_CHECKING:
+    from kernellab.lab import Lab
 
 _CONFIG = ("triton.runtime.autotuner", "Config")  # by name: loading the extension loads no Triton
 _LINE = re.compile(r"^(?:[^'\"#]*[=(]\s*)?(?P<sigil>%%?)(?P<magic>triton\w*)\s(?P<given>.*)$", re.DOTALL)
 _KERNEL_PARAMETERS = {"kernel", "left", "right", "launch"}
 _LAUNCHING = {"triton_tune", "triton_bench", "triton_why", "triton_predict"}  # they take names of the notebook, too
 _HELP = {"triton", "triton_help"}
+_MAY_LAUNCH = re.compile(r"triton|import|%run")  # a cell that brings kernels
 _CHOICES = {
     "--show": SHOWN,
-    "--device": tuple(name for name, device in DEVICES.items() if device.target.startswith("cuda:")),
-    "--status": tuple(status.split()[0] for status in VersionStatus),
     ("triton_export", "--as"): tuple(dict.fromkeys((*EXPORT_KINDS, *DISPATCH_KINDS))),
 }
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Register the magics and their completion, and start the workers."""
-    lab = lab_of_shell() or Lab()
-    shell.register_magics(*(_with_help_option(kind(shell, lab)) for kind in MAGICS))
+    """Register the magics and their completion, and open the lab in the background.
+
+    Raises:
+        UsageError: a variable of the environment has a value that it cannot have.
+    """
+    read_settings()
+    known = opening_of_shell()
+    opening = LabOpening(partial(_open_lab, shell, None if known is None else known.lab))
+    shell.register_magics(*(_with_help_option(kind(shell, opening)) for kind in MAGICS))
     if complete_options not in shell.Completer.custom_matchers:
         shell.Completer.custom_matchers.append(complete_options)
     _remove_await_transformer(shell)
     shell.input_transformers_post.append(partial(await_triton_cell, shell))
-    live = progress_of(shell)
-    HOOK.on_show = live.clear_replaced
     shell.display_formatter.formatters["text/plain"].for_type_by_name(*_CONFIG, _pretty_config)
-    if lab.settings.progress:
-        lab.launches.report_to(live)
-    _rebind_kernels(shell.user_ns, lab)
-    lab.start()
+    _remove_cell_hook(shell)
+    shell.events.register("pre_run_cell", _CellHook(opening, every="triton" in sys.modules))
+    opening.begin()
+    if is_interpreting() or "kernellab._triton.bound" in sys.modules:  # kernels that the lab changes may be defined
+        opening.lab()
+
+
+def _open_lab(shell: Any, lab_of: Callable[[], Lab] | None) -> Lab:
+    """Return a new lab, or that of ``lab_of``, with its workers started and its progress shown by the shell."""
+    from kernellab.lab import Lab
+    from kernellab.notebook.live import progress_of
+
+    lab = Lab() if lab_of is None else lab_of()
+    try:
+        live = progress_of(shell)
+        HOOK.on_show = live.clear_replaced
+        if lab.settings.progress:
+            lab.launches.report_to(live)
+        _rebind_kernels(shell.user_ns, lab)
+        lab.start()
+    except BaseException:
+        lab.close()
+        raise
+    return lab
+
+
+class _CellHook:
+    """Waits for the lab before a cell of plain Triton, which without a GPU needs the driver of the lab.
+
+    Cells that bring no kernels do not wait, unless ``every`` cell may launch one. Magics wait for themselves.
+    """
+
+    def __init__(self, opening: LabOpening, *, every: bool) -> None:
+        self._opening = opening
+        self._every = every
+
+    def __call__(self, info: Any) -> None:
+        cell = info.raw_cell or ""
+        if cell.lstrip().startswith("%%triton") or not (self._every or _MAY_LAUNCH.search(cell)):
+            return
+        try:
+            self._opening.lab()
+        except (KernellabError, ImportError) as exc:
+            warn_user(f"There is no lab for this cell: {exc}")
 
 
 def _with_help_option(family: LabMagics) -> LabMagics:
@@ -69,8 +114,16 @@ def _remove_await_transformer(shell: Any) -> None:
     transformers[:] = [t for t in transformers if getattr(t, "func", None) is not await_triton_cell]
 
 
+def _remove_cell_hook(shell: Any) -> None:
+    """Remove the hook that waits for the lab."""
+    for hook in [hook for hook in shell.events.callbacks["pre_run_cell"] if isinstance(hook, _CellHook)]:
+        shell.events.unregister("pre_run_cell", hook)
+
+
 def _rebind_kernels(namespace: Mapping[str, Any], lab: Lab) -> None:
     """Bind the kernels that ``%reload_ext`` left with a closed lab; cells would not see their launches."""
+    if "kernellab._triton.bound" not in sys.modules:
+        return
     from kernellab._triton.bound import bind_in_place, is_bound
 
     for value in list(namespace.values()):
@@ -87,11 +140,12 @@ def unload_ipython_extension(shell: Any) -> None:
     if complete_options in shell.Completer.custom_matchers:
         shell.Completer.custom_matchers.remove(complete_options)
     _remove_await_transformer(shell)
-    HOOK.on_show = None
+    _remove_cell_hook(shell)
     shell.display_formatter.formatters["text/plain"].pop(".".join(_CONFIG), None)
     magics = shell.magics_manager.registry.pop("TritonMagics", None)
     if magics is not None:
-        magics.lab.close()
+        magics.opening.close()
+    HOOK.on_show = None
 
 
 def _pretty_config(config: Any, printer: Any, cycle: bool) -> None:
@@ -122,7 +176,7 @@ def complete_options(context: CompletionContext) -> SimpleMatcherResult:
 def _completions(sigil: str, magic: str, before: list[str], token: str) -> Iterable[str] | None:
     """Return the completions at the cursor; None where it is in Python code, or where none are known."""
     if magic == "triton_target":
-        return [*known_targets(), *DEVICES]
+        return _targets()
     if sigil == "%" and magic in _HELP:
         return words()
     parser = _magic_parser(sigil, magic)
@@ -144,17 +198,36 @@ def _option_values(magic: str, option: argparse.Action) -> list[str] | None:
     """Return the values that an option takes; None where these are Python, numbers or paths."""
     name = option.option_strings[-1]
     if name == "--target":
-        return [*known_targets(), *DEVICES]
+        return _targets()
+    if name == "--device":
+        return _devices(with_target="cuda:")
+    if name == "--status":
+        from kernellab.registry.listing import VersionStatus  # loads the store
+
+        return [status.split()[0] for status in VersionStatus]
     if name == "--notebook" and (lab := lab_of_shell()) is not None:
+        from kernellab.registry.listing import search
+
         return sorted({row.notebook for row in search(lab.kernels.store, every=True).rows if row.notebook})
     known: Any = option.choices or _CHOICES.get(name) or _CHOICES.get((magic, name))
     return None if known is None else [str(choice) for choice in known]
 
 
+def _targets() -> list[str]:
+    return [*known_targets(), *_devices()]
+
+
+def _devices(with_target: str = "") -> list[str]:
+    """Return the devices that are known by name, of a kind of target."""
+    from kernellab.explain.devices import DEVICES  # needs Triton
+
+    return [name for name, device in DEVICES.items() if device.target.startswith(with_target)]
+
+
 def _kept_words(lab: Lab, parser: argparse.ArgumentParser, has_first: bool) -> Iterable[str] | None:
     """Return kernels by name and version, and tags, as the positional arguments of a magic take them."""
     positional = {action.dest for action in parser._actions if not action.option_strings}
-    versions = list(lab.kernels)
+    versions = lab.kernels.outlines()
     kernels = dict.fromkeys(name for version in versions for name in (version.name, version.label))
     tags = dict.fromkeys(tag for tags in lab.kernels.store.tags().values() for tag in tags)
     if "tags" in positional and has_first:

@@ -23,10 +23,7 @@ from IPython.core.magic_arguments import argument, magic_arguments
 
 from kernellab.display import Drawable
 from kernellab.errors import UsageError
-from kernellab.explain.causes import Cause
-from kernellab.explain.explanation import RULES
 from kernellab.export import EXPORT_KINDS
-from kernellab.lab import Lab
 from kernellab.notebook.expressions import parse_options
 from kernellab.notebook.magics import LabMagics, StoreMagics, TritonMagics
 from kernellab.notebook.measuring_magics import (
@@ -38,8 +35,6 @@ from kernellab.notebook.measuring_magics import (
     WhyMagics,
 )
 from kernellab.notebook.topics import NEEDS_GPU, TOPICS
-from kernellab.registry.listing import VersionStatus
-from kernellab.store.columns import OUTCOME_COLUMNS, Status
 from kernellab.views.blocks import WIDTH, Block, Card, Drawing, Heading, PlainText, Section, html_table
 from kernellab.views.elements import text_html
 
@@ -207,7 +202,7 @@ def summary_of(name: str) -> str:
 def member_of(name: str) -> Any:
     """Return the method behind ``lab.tune`` or ``result.plot``, or the member of the package."""
     owner, _, own = name.partition(".")
-    return getattr({"lab": Lab, "result": Drawable}.get(owner, _PACKAGE), own)
+    return getattr({"lab": _PACKAGE.Lab, "result": Drawable}.get(owner, _PACKAGE), own)
 
 
 def spelling_of(action: argparse.Action) -> str:
@@ -305,6 +300,11 @@ def _magic_by_label() -> Mapping[str, Magic]:
 @cache
 def _plain_words() -> Mapping[str, Mapping[str, str]]:
     """Return causes, statuses, columns and kinds of export by name, each with what it is and its meaning."""
+    from kernellab.explain.causes import Cause  # needs Triton, as the next does
+    from kernellab.explain.explanation import RULES
+    from kernellab.registry.listing import VersionStatus
+    from kernellab.store.columns import OUTCOME_COLUMNS, Status
+
     causes = {str(Cause[_CAUSE_OF_RULE.findall(inspect.getsource(rule))[-1]]): inspect.getdoc(rule) for rule in RULES}
     kinds = {
         "cause of lost time": causes,

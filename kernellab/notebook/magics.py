@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 import ast
-import asyncio
 import inspect
 import linecache
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from IPython.core.getipython import get_ipython
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
 from IPython.display import display
 
-from kernellab.benchmark.comparison import Comparison
 from kernellab.compile import STAGES
 from kernellab.errors import KernellabError, UsageError, choice_message
-from kernellab.export import EXPORT_KINDS
-from kernellab.export.merging import Merged
-from kernellab.export.write import Exported
-from kernellab.inside.first_difference import FirstDifference
-from kernellab.lab import Lab
-from kernellab.notebook.cell import CellOptions, require_checks, run_cell_async, run_without_loop
-from kernellab.notebook.expressions import launch_of_text, parse_options, strip_quotes
-from kernellab.registry import Listing, LoadedVersion
-from kernellab.registry.listing import VersionStatus, listing_of_version, remove, search, tag
-from kernellab.registry.versions import key_of
-from kernellab.tune.dispatch.exporting import DISPATCH_KINDS, export_source
+from kernellab.export import DISPATCH_KINDS, EXPORT_KINDS
+from kernellab.notebook.expressions import key_of_text, launch_of_text, parse_options
+from kernellab.notebook.lab_opening import LabOpening
+
+if TYPE_CHECKING:
+    from kernellab.benchmark.comparison import Comparison
+    from kernellab.export.merging import Merged
+    from kernellab.export.write import Exported
+    from kernellab.inside.first_difference import FirstDifference
+    from kernellab.lab import Lab
+    from kernellab.notebook.cell import CellOptions
+    from kernellab.registry import Listing, LoadedVersion
 
 SHOWN = ("source", "graph", *STAGES)
 _CELL_MAGIC = re.compile(r"get_ipython\(\)\.run_cell_magic\('triton', (?P<given>.*)\)\s*", re.DOTALL)
@@ -40,11 +39,16 @@ _Answer = TypeVar("_Answer")
 
 
 class LabMagics(Magics):  # type: ignore[misc]
-    """Magics of one lab."""
+    """Magics of one lab, which they wait for where they need it."""
 
-    def __init__(self, shell: Any, lab: Lab) -> None:
+    def __init__(self, shell: Any, opening: LabOpening) -> None:
         super().__init__(shell)
-        self.lab = lab
+        self.opening = opening
+
+    @property
+    def lab(self) -> Lab:
+        """The lab, once it is open; raises what opening it raised."""
+        return self.opening.lab()
 
     def _of_launch(
         self, verb: Callable[..., _Answer], words: Sequence[str], example: str, options: Mapping[str, Any]
@@ -54,24 +58,30 @@ class LabMagics(Magics):  # type: ignore[misc]
         if "[" not in text and len(words) > 1:
             raise UsageError(f"{text!r} is not a kernel; options come before it: {example}.")
         if "[" not in text and text:
-            return verb(key_of(strip_quotes(text)), **options)
+            return verb(key_of_text(text), **options)
         launch = launch_of_text(text, self.shell.user_ns)
         return verb(launch.kernel, launch.grid, *launch.args, **{**launch.meta, **options})
 
 
-def lab_of_shell() -> Lab | None:
-    """Return the lab of the running shell's magics, or None."""
+def opening_of_shell() -> LabOpening | None:
+    """Return the opening of the lab of the running shell's magics, or None."""
     shell = get_ipython()
     magics = None if shell is None else shell.magics_manager.registry.get("TritonMagics")
-    return None if magics is None else magics.lab
+    return None if magics is None else magics.opening
+
+
+def lab_of_shell() -> Lab | None:
+    """Return the lab of the running shell's magics, once it is open; None without magics."""
+    opening = opening_of_shell()
+    return None if opening is None else opening.lab()
 
 
 @magics_class
 class TritonMagics(LabMagics):
     """``%%triton`` and its line magics."""
 
-    def __init__(self, shell: Any, lab: Lab) -> None:
-        super().__init__(shell, lab)
+    def __init__(self, shell: Any, opening: LabOpening) -> None:
+        super().__init__(shell, opening)
         self._cells: dict[str, _CellText] = {}
 
     @no_var_expand
@@ -115,12 +125,16 @@ class TritonMagics(LabMagics):
     def triton(self, line: str, cell: str) -> None:
         """Run a cell of plain Triton: compile its kernels, run its launches, and show what they do."""
         __tracebackhide__ = True
+        from kernellab.notebook.cell import run_without_loop  # needs Triton
+
         run = self.shell.loop_runner if _has_await(self.shell, cell) and not _is_loop_running() else run_without_loop
         run(self.run_async(line, cell))
 
     async def run_async(self, line: str, cell: str) -> None:
         """Run a cell with top-level ``await`` in the current event loop; see `await_triton_cell`."""
         __tracebackhide__ = True
+        from kernellab.notebook.cell import CellOptions, require_checks, run_cell_async  # needs Triton
+
         options = CellOptions(**vars(parse_options(self.triton, "%%triton", line)))
         _require_options(options)
         cell = _without_magics(self.shell, cell)
@@ -208,6 +222,8 @@ def _has_await(shell: Any, cell: str) -> bool:
 
 
 def _is_loop_running() -> bool:
+    import asyncio  # which a shell without a loop has not loaded
+
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -222,13 +238,15 @@ class StoreMagics(LabMagics):
     @magic_arguments()
     @argument("text", nargs="*", help="Text to find in names, tags, notes and source.")
     @argument("--name", help="A pattern of names: --name softmax*.")
-    @argument("--status", help=f"One of: {', '.join(VersionStatus)}; or its first word.")
+    @argument("--status", help="What became of them, such as launched, failed or never; completion has them all.")
     @argument("--notebook", help="A part of the name of the notebook that defined them.")
     @argument("--since", help="Used since then: --since 7d, or a date such as 2026-11-22.")
     @argument("--all", dest="every", action="store_true", help="Show all, not the latest 20.")
     @line_magic
     def triton_ls(self, line: str) -> Listing:
         """List the kept kernels, the latest used first: all, or those with a text in name, tags, notes or source."""
+        from kernellab.registry.listing import search
+
         options = vars(parse_options(self.triton_ls, "%triton_ls", line))
         return search(self.lab.kernels.store, " ".join(options.pop("text")), **options)
 
@@ -247,6 +265,8 @@ class StoreMagics(LabMagics):
     @line_magic
     def triton_rm(self, line: str) -> Listing:
         """Delete versions with their history; shows what is left under their names."""
+        from kernellab.registry.listing import remove
+
         options = parse_options(self.triton_rm, "%triton_rm", line)
         return remove(self.lab.kernels, options.kernel, all_versions=options.all)
 
@@ -258,6 +278,8 @@ class StoreMagics(LabMagics):
     @line_magic
     def triton_tag(self, line: str) -> Listing:
         """Put tags and notes on a kept kernel: %triton_tag softmax@2 good fp16."""
+        from kernellab.registry.listing import listing_of_version, tag
+
         options = parse_options(self.triton_tag, "%triton_tag", line)
         tag(self.lab.kernels, options.kernel, options.tags, options.note, off=options.remove)
         return listing_of_version(self.lab.kernels, options.kernel)
@@ -275,6 +297,8 @@ class StoreMagics(LabMagics):
     @line_magic
     def triton_export(self, line: str) -> Exported:
         """Write a kept kernel as a file that needs nothing of the lab: %triton_export softmax --to softmax.py."""
+        from kernellab.tune.dispatch.exporting import export_source  # needs Triton
+
         options = parse_options(self.triton_export, "%triton_export", line)
         source = export_source(options.kernel, options.kind, self.shell.user_ns)
         return self.lab.export(source, options.to, kind=options.kind, targets=options.targets)
@@ -296,5 +320,5 @@ class StoreMagics(LabMagics):
         """Compare two kept kernels on the same inputs: %triton_diff softmax@1 softmax@3."""
         options = parse_options(self.triton_diff, "%triton_diff", line)
         if options.values:
-            return self.lab.first_difference(key_of(options.left), key_of(options.right))
-        return self.lab.compare(key_of(options.left), key_of(options.right))
+            return self.lab.first_difference(key_of_text(options.left), key_of_text(options.right))
+        return self.lab.compare(key_of_text(options.left), key_of_text(options.right))

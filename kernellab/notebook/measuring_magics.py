@@ -4,33 +4,33 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from IPython.core.magic import line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
 
-from kernellab.benchmark.result import Benchmark
-from kernellab.checking.reference import check_in
 from kernellab.errors import UsageError
-from kernellab.explain.explanation import Explanation
-from kernellab.explain.prediction import Prediction
-from kernellab.inside.timeline import Timeline
-from kernellab.inside.values import Values
-from kernellab.lab import Lab
 from kernellab.notebook.expressions import (
     evaluate,
     evaluate_named,
     evaluate_option,
+    key_of_text,
     launch_of_text,
     launch_or_kernel,
     parse_options,
-    strip_quotes,
 )
 from kernellab.notebook.magics import LabMagics
-from kernellab.registry.versions import key_of
-from kernellab.tune.dispatch.result import Dispatch
-from kernellab.tune.result import Tuning
-from kernellab.tune.search import SEARCHES
+from kernellab.tune import SEARCHES
+
+if TYPE_CHECKING:
+    from kernellab.benchmark.result import Benchmark
+    from kernellab.explain.explanation import Explanation
+    from kernellab.explain.prediction import Prediction
+    from kernellab.inside.timeline import Timeline
+    from kernellab.inside.values import Values
+    from kernellab.lab import Lab
+    from kernellab.tune.dispatch.result import Dispatch
+    from kernellab.tune.result import Tuning
 
 _GPU_NUMBERS = "GPU numbers, such as 0,1"
 
@@ -76,7 +76,7 @@ class TuneMagics(LabMagics):
             return _tune_over(self.lab, options, names)
         text, own = " ".join(options.launch), _tune_options(options, names)
         if "[" not in text and len(options.launch) == 1:
-            return self.lab.tune(key_of(strip_quotes(text)), **own)
+            return self.lab.tune(key_of_text(text), **own)
         launch = launch_of_text(text, names)
         return self.lab.tune(launch.kernel, launch.grid, *launch.args, **{**launch.meta, **own})
 
@@ -95,6 +95,8 @@ def _tune_over(lab: Lab, options: Any, names: Mapping[str, Any]) -> Dispatch:
 
 def _tune_options(options: Any, names: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of `Lab.tune`, evaluated in the user's namespace."""
+    from kernellab.checking.reference import check_in  # needs Triton
+
     how = "--configs \"[triton.Config({'BLOCK': 64})]\""
     configs, limit = evaluate(options.configs, options.configs, names, "--configs", how), options.limit
     if isinstance(configs, int):

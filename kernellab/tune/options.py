@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import plural
 from kernellab.timing.config import Config, Space
-from kernellab.tune.search import Search, SearchName
+from kernellab.tune import SearchName
+from kernellab.tune.search import Search
 
 if TYPE_CHECKING:
     from kernellab.checking.reference import ReferenceFunction

@@ -12,18 +12,17 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf, log2, prod
-from typing import Any, Literal, Protocol, get_args, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from kernellab.errors import UsageError, choice_message
 from kernellab.registry.kept_times import fields_of_key
 from kernellab.store import MeasurementRow
 from kernellab.target import DeviceLimits
 from kernellab.timing.config import Config, NonJsonValue, Space
+from kernellab.tune import SEARCHES, SearchName
 from kernellab.tune.result import Records, Row, row_of, times_of
 
 MAX_WARPS = 32
-SearchName = Literal["exhaustive", "random", "descent", "optuna", "predicted"]
-SEARCHES: tuple[SearchName, ...] = get_args(SearchName)
 
 
 @runtime_checkable

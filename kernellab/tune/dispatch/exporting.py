@@ -10,9 +10,10 @@ from itertools import chain
 from math import prod
 from pathlib import Path
 from types import FunctionType
-from typing import Any, Literal, get_args
+from typing import Any
 
 from kernellab.errors import SourceError, UsageError, choice_message, plural, value_text
+from kernellab.export import DISPATCH_KINDS
 from kernellab.export.binaries import BinaryVariant, kernel_files
 from kernellab.export.launcher import Chooser, Decision
 from kernellab.export.module import dispatch_text
@@ -30,9 +31,6 @@ from kernellab.timing.config import Config
 from kernellab.timing.launches import Launches
 from kernellab.tune.dispatch.config_files import read_table, require_alike, table_files, write_table
 from kernellab.tune.dispatch.result import Dispatch, MeasuredCase
-
-DispatchKind = Literal["dispatch", "torch-op", "table", "vllm", "binaries"]
-DISPATCH_KINDS: tuple[str, ...] = get_args(DispatchKind)
 
 Sample = tuple[MeasuredCase, RecordedLaunch]
 """A case with its launch as data."""
