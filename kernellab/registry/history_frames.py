@@ -44,7 +44,7 @@ def _kernels(store: Store) -> Iterator[Row]:
 
 
 def _launches(store: Store) -> Iterator[Row]:
-    labels = {version.id: version.label for version in store.versions()}
+    labels = {version.id: version.label for version in store.overview.outlines()}
     for row in store.history.launches():
         launch = row.launch
         yield {
@@ -67,7 +67,7 @@ def _argument_data(argument: Argument) -> object:
 
 
 def _measurements(store: Store) -> Iterator[Row]:
-    labels = {version.id: version.label for version in store.versions()}
+    labels = {version.id: version.label for version in store.overview.outlines()}
     for row in store.history.measurements():
         measurement = row.measurement
         facts: Row = {"id": row.id, "kernel": labels.get(row.version_id)}

@@ -89,8 +89,8 @@ def kept_times(store: Store, kernel: str | None = None) -> list[KeptTime]:
 
     Peers of benchmarks are left out: the store has no version of torch for them.
     """
-    known = store.versions()
-    versions = {version.id: version for version in known if kernel in (None, version.name)}
+    wanted = None if kernel is None else [o.id for o in store.overview.outlines() if o.name == kernel]
+    versions = {version.id: version for version in store.versions(wanted)}
     reader = _TimesReader(versions, {version.label: version for version in versions.values()})
     return [kept for kept in store.history.outcomes(tuple(versions), reader.kept_time) if kept is not None]
 

@@ -26,7 +26,7 @@ from kernellab.launch.verbs import verbs
 from kernellab.registry.launches_to_store import recorded_launch_of, result_of
 from kernellab.registry.versions import NAMED_AT_MOST, kept_version, version_digest
 from kernellab.source import Closure, is_name
-from kernellab.store import LaunchedBy, Store, Version
+from kernellab.store import LaunchedBy, Outline, Store, Version
 from kernellab.target import Target
 from kernellab.workers.forks_and_interrupts import rlock
 
@@ -220,12 +220,16 @@ class Registry:
 
     def __repr__(self) -> str:
         """One line; `%triton_ls` is the table."""
-        labels = [version.label for version in self]
+        labels = [outline.label for outline in self.outlines()]
         more = f" and {len(labels) - NAMED_AT_MOST} more" if len(labels) > NAMED_AT_MOST else ""
         return f"<Registry of {', '.join(labels[:NAMED_AT_MOST]) or 'no kernel yet'}{more}>"
 
     def __iter__(self) -> Iterator[Version]:
         return iter(self.store.versions())
+
+    def outlines(self) -> list[Outline]:
+        """All versions without their source, by name and number."""
+        return self.store.overview.outlines()
 
     def add_constants(self, constants: Mapping[str, Any]) -> int:
         """Store the constant arguments of a launch for this session; return their id."""

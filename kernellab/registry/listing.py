@@ -27,7 +27,8 @@ from kernellab.source import (
     Opaque,
     is_name,
 )
-from kernellab.store import LaunchRow, RecordedLaunch, Store, Version
+from kernellab.store import LaunchRow, Measurement, Outline, RecordedLaunch, Store, Use, Version
+from kernellab.store.overview import UNUSED
 
 if TYPE_CHECKING:
     from kernellab._triton.kernel import Kernel
@@ -147,88 +148,80 @@ _ANY = Filter()
 def listing(
     store: Store, now: float, only: tuple[int, ...] | None = None, wanted: Filter = _ANY, most: int | None = None
 ) -> Listing:
-    """The versions that a filter allows, at most ``most``; only those with ids in ``only``, if set."""
-    everything = store.versions()
-    helpers = {(helper.name, helper.text) for version in everything for helper in version.closure.functions[1:]}
-    versions = store.versions(wanted.text) if wanted.text else everything
-    tags, failures = store.tags(), store.failures()
-    launches: dict[int, list[LaunchRow]] = {}
-    for row in store.history.launches():
-        launches.setdefault(row.version_id, []).append(row)
-    rows = []
-    for version in versions:
-        if only is None or version.id in only:
-            known = _StoreView(
-                launches.get(version.id, []), tags.get(version.id, ()), failures.get(version.id), helpers
-            )
-            rows.append(_row(store, version, known))
-    shown = sorted(filter(wanted.allows, rows), key=lambda row: (-row.last_used, -row.id))
-    shown.sort(key=lambda row: _distance(row.label.rpartition("@")[0].lower(), wanted.text.lower()))
-    return Listing(tuple(shown[:most]), wanted.words, now, more=len(shown) - len(shown[:most]))
+    """The versions that a filter allows, at most ``most``; only those with ids in ``only``, if set.
+
+    No source is read, and of the launches of those that are shown only the last ones and the fastest.
+    """
+    outlines, uses, failures = (
+        store.overview.outlines(wanted.text, only),
+        store.overview.uses(only),
+        store.failures(only),
+    )
+    is_any_unlaunched = any(outline.id not in uses or uses[outline.id].is_compile_alone for outline in outlines)
+    helpers = store.overview.helpers() if is_any_unlaunched else set()
+    versions = (_summary(o, uses.get(o.id, UNUSED), failures.get(o.id), o.id in helpers) for o in outlines)
+    allowed = sorted(filter(wanted.allows, versions), key=lambda row: (-row.last_used, -row.id))
+    allowed.sort(key=lambda row: _distance(row.label.rpartition("@")[0].lower(), wanted.text.lower()))
+    shown = allowed[:most]
+    return Listing(tuple(_with_details(store, shown)), wanted.words, now, more=len(allowed) - len(shown))
 
 
 def _distance(name: str, search: str) -> int:
     return [name == search, name.startswith(search), search in name, True].index(True)
 
 
-@dataclass(frozen=True, slots=True)
-class _StoreView:
-    """The stored history of a version, and the helpers of all versions by name and text."""
-
-    launches: list[LaunchRow]
-    tags: tuple[str, ...]
-    failure: tuple[str, float] | None
-    helpers: set[tuple[str, str]]
-
-
-def _row(store: Store, version: Version, known: _StoreView) -> VersionRow:
-    launches = known.launches
-    by_user = [row for row in launches if row.launch.is_launch]
-    last = by_user[-1] if by_user else None
-    best = store.history.best(version.id)
-    last_config = launched_config((last or launches[-1]).launch) if launches else ""
-    if best is not None:
-        config, best_ms, where = config_words(best.config), best.time_ms, best.device
-    else:
-        timed = [row for row in by_user if row.launch.where == "gpu" and row.seconds is not None]
-        fastest = min(timed, key=lambda row: row.seconds or 0.0, default=None)
-        shown = fastest or last or (launches[-1] if launches else None)
-        config = shown.launch.config if shown else ""
-        best_ms = None if fastest is None or fastest.seconds is None else fastest.seconds * 1e3
-        where = fastest.launch.device if fastest else shown.launch.where if shown else ""
-    notebook, _, cell = version.cell.rpartition(", ") if ".ipynb, " in version.cell else ("", "", version.cell)
-    status = _status(version, known)
+def _summary(outline: Outline, use: Use, failure: tuple[str, float] | None, is_helper: bool) -> VersionRow:
+    """The row of a version by what is known of all versions at once."""
+    status = _status(use, failure, is_helper)
     return VersionRow(
-        id=version.id,
-        label=version.label,
-        cell=cell,
-        created=version.created,
-        launches=sum(row.count for row in by_user),
-        runs=sum(row.count for row in launches if row.launch.by == "run"),
-        last_launch=last.last if last else None,
-        config=config,
-        best_ms=best_ms,
-        where=where,
-        tags=known.tags,
-        notes=tuple(store.notes(version.id)),
-        notebook=notebook,
+        id=outline.id,
+        label=outline.label,
+        cell=outline.cell,
+        created=outline.created,
+        launches=use.launches,
+        runs=use.runs,
+        last_launch=use.last_launch,
+        notebook=outline.notebook,
         status=status,
-        last_config=last_config,
-        error=known.failure[0] if known.failure and status is VersionStatus.FAILED else "",
+        error=failure[0] if failure and status is VersionStatus.FAILED else "",
     )
 
 
-def _status(version: Version, known: _StoreView) -> VersionStatus:
-    launches, entry = known.launches, version.closure.functions[0]
-    if known.failure and known.failure[1] >= max((row.last for row in launches), default=0.0):
+def _with_details(store: Store, rows: Sequence[VersionRow]) -> Iterator[VersionRow]:
+    """The rows with what the store has to be asked for version by version: tags, notes, configs and times."""
+    ids = [row.id for row in rows]
+    launches, tags, notes = store.overview.telling_launches(ids), store.tags(ids), store.notes_by_version(ids)
+    for row in rows:
+        more = _config_and_time(launches.get(row.id, []), store.history.best(row.id))
+        yield replace(row, tags=tags.get(row.id, ()), notes=notes.get(row.id, ()), **more)
+
+
+def _config_and_time(launches: Sequence[LaunchRow], best: Measurement | None) -> dict[str, Any]:
+    by_user = [row for row in launches if row.launch.is_launch]
+    last = by_user[-1] if by_user else launches[-1] if launches else None
+    last_config = launched_config(last.launch) if last else ""
+    if best is not None:
+        words = config_words(best.config)
+        return {"last_config": last_config, "config": words, "best_ms": best.time_ms, "where": best.device}
+    timed = [row for row in by_user if row.launch.where == "gpu" and row.seconds is not None]
+    fastest = min(timed, key=lambda row: row.seconds or 0.0, default=None)
+    shown = fastest or last
+    return {
+        "last_config": last_config,
+        "config": shown.launch.config if shown else "",
+        "best_ms": None if fastest is None or fastest.seconds is None else fastest.seconds * 1e3,
+        "where": fastest.launch.device if fastest else shown.launch.where if shown else "",
+    }
+
+
+def _status(use: Use, failure: tuple[str, float] | None, is_helper: bool) -> VersionStatus:
+    if failure and failure[1] >= (use.last or 0.0):
         return VersionStatus.FAILED
-    if any(row.launch.is_launch for row in launches):
-        return VersionStatus.LAUNCHED
-    if any(row.launch.by == "run" for row in launches):
-        return VersionStatus.RUN
-    if (entry.name, entry.text) in known.helpers:
+    if not use.is_compile_alone:
+        return VersionStatus.RUN if use.last_launch is None else VersionStatus.LAUNCHED
+    if is_helper:
         return VersionStatus.HELPER
-    return VersionStatus.COMPILED if launches else VersionStatus.NEVER
+    return VersionStatus.NEVER if use.last is None else VersionStatus.COMPILED
 
 
 def launched_config(launch: RecordedLaunch) -> str:
@@ -311,12 +304,12 @@ def remove(kernels: Registry, keys: Sequence[str], *, all_versions: bool = False
     key_by_id = {kernels.version(key_of(label)).id: key_of(label) for label in meant}
     gone = [kernels.remove(key) for key in key_by_id.values()]
     names = {version.name for version in gone}
-    left = listing(kernels.store, time.time(), only=tuple(v.id for v in kernels if v.name in names))
+    left = listing(kernels.store, time.time(), only=tuple(o.id for o in kernels.outlines() if o.name in names))
     return replace(left, removed=tuple(version.label for version in gone))
 
 
 def _labels_of(kernels: Registry, key: str, *, all_versions: bool) -> list[str]:
-    versions = [version.label for version in kernels if version.name == key]
+    versions = [outline.label for outline in kernels.outlines() if outline.name == key]
     if key.isdecimal() or "@" in key or not versions:
         return [key]
     if len(versions) > 1 and not all_versions:

@@ -12,7 +12,7 @@ from typing import Any
 
 from kernellab.errors import UnknownName, UsageError, value_message, value_text
 from kernellab.source import Closure, jsonable
-from kernellab.store import Store, Version
+from kernellab.store import Outline, Store, Version
 
 NAMED_AT_MOST = 12
 _UNITS_S = {"h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
@@ -36,12 +36,12 @@ def kept_version(store: Store, key: str | int) -> Version:
     if at and number.isdecimal() and len(number) < 20:
         version = store.find(name, int(number))
     if version is None:
-        known = _known_names_message(name if at else key, store.versions())
+        known = _known_names_message(name if at else key, store.overview.outlines())
         raise UnknownName(f"No kernel is called {value_text(key)}; {known}.")
     return version
 
 
-def _known_names_message(name: str, versions: Sequence[Version]) -> str:
+def _known_names_message(name: str, versions: Sequence[Outline]) -> str:
     """Alternatives to an unknown kernel, for its error: versions of the name, similar names, or some names."""
     names = sorted({version.name for version in versions})
     known = [v.label for v in versions if v.name == name] or get_close_matches(name, names) or names

@@ -33,7 +33,7 @@ from kernellab.source import (
     require_type,
 )
 from kernellab.store.columns import ROW_DETAILS, STATUSES
-from kernellab.store.content import Argument, Measurement, RecordedLaunch, Result, figures_of
+from kernellab.store.content import Argument, LaunchRow, Measurement, RecordedLaunch, Result, figures_of
 
 # `torch.dtype`, but those of packed bits
 TORCH_DTYPES = frozenset(
@@ -139,6 +139,22 @@ def launch_from_jsonable(value: Mapping[str, Any], *, keeps_formulas: bool = Tru
     expected = "an expression over the parameters of the kernel"
     require(not launch.check or is_reference(launch.check, names), "the reference", launch.check, expected)
     return launch
+
+
+def launch_row_of(
+    number: int, owner: int, text: str, seconds: float | None, count: int, created: float, last: float
+) -> LaunchRow:
+    """Return a launch of the history from its row.
+
+    Raises:
+        MalformedData: not in the expected form.
+    """
+    launch = launch_from_jsonable(parse_json(text), keeps_formulas=False)
+    require_seconds(seconds, "seconds")
+    require_count(count, "count")
+    require_moment(created, "created")
+    require_moment(last, "last")
+    return LaunchRow(number, owner, launch, seconds, count, created, last)
 
 
 def is_reference(text: str, names: Collection[str]) -> bool:

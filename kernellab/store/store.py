@@ -12,22 +12,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from kernellab.source import Closure, closure_of_json, closure_to_jsonable, parse_json, require, require_type
+from kernellab.source import Closure, closure_of_json, closure_to_jsonable, parse_json, require_type
 from kernellab.store.content import Entry, LaunchRow, Measurement, MeasurementRow, RecordedLaunch, Result, Version
 from kernellab.store.database import Database
 from kernellab.store.decoding import (
     canonical_json,
     launch_digest,
-    launch_from_jsonable,
+    launch_row_of,
     launch_to_jsonable,
     measurement_of,
-    require_count,
     require_moment,
-    require_seconds,
     result_from_jsonable,
     result_to_jsonable,
 )
 from kernellab.store.explanations import Explanations
+from kernellab.store.overview import Ids, Overview, among, require_outline
 from kernellab.store.snapshots import Snapshots
 
 T = TypeVar("T")
@@ -65,33 +64,30 @@ class History:
 
     def launches(self, version_id: int | None = None) -> list[LaunchRow]:
         """Return the launches of one version, or of all, the latest last."""
-        rows: list[Any] = self.database.rows(
-            "SELECT id, version_id, launch, seconds, count, created, last FROM launches "
-            "WHERE ? IS NULL OR version_id = ? ORDER BY last, id",
-            (version_id, version_id),
-        )
-        return self.database.read_rows("launches", rows, _launch_row)
+        columns = "id, version_id, launch, seconds, count, created, last"
+        rows = self._rows("launches", columns, "last, id", version_id=version_id)
+        return self.database.read_rows("launches", rows, launch_row_of)
 
     def results(self, version_id: int | None = None) -> list[tuple[int, Result]]:
         """Return (version id, result) of one version, or of all, the latest last."""
-        rows: list[Any] = self.database.rows(
-            "SELECT id, version_id, result FROM results WHERE ? IS NULL OR version_id = ? ORDER BY id",
-            (version_id, version_id),
-        )
+        rows = self._rows("results", "id, version_id, result", "id", version_id=version_id)
         return self.database.read_rows(
             "results", rows, lambda _, owner, text: (owner, result_from_jsonable(parse_json(text)))
         )
 
     def measurements(self, version_id: int | None = None, key: str | None = None) -> list[MeasurementRow]:
         """Return measurements in order of creation, optionally of one version and key."""
-        wanted = {name: value for name, value in (("key", key), ("version_id", version_id)) if value is not None}
-        condition = " AND ".join(f"{name} = ?" for name in wanted) or "1"  # an index serves no "? IS NULL OR key = ?"
-        rows: list[Any] = self.database.rows(
-            "SELECT id, version_id, key, config, device, status, time_ms, details, created FROM measurements "
-            f"WHERE {condition} ORDER BY created, id",
-            tuple(wanted.values()),
-        )
+        columns = "id, version_id, key, config, device, status, time_ms, details, created"
+        rows = self._rows("measurements", columns, "created, id", key=key, version_id=version_id)
         return self.database.read_rows("measurements", rows, _measurement_row)
+
+    def _rows(self, table: str, columns: str, order: str, **wanted: object) -> list[Any]:
+        """Return the rows with the wanted values; None takes any. No index serves ``? IS NULL OR key = ?``."""
+        values = {name: value for name, value in wanted.items() if value is not None}
+        condition = " AND ".join(f"{name} = ?" for name in values) or "1"
+        return self.database.rows(
+            f"SELECT {columns} FROM {table} WHERE {condition} ORDER BY {order}", tuple(values.values())
+        )
 
     def outcomes(self, version_ids: Sequence[int], record: Callable[..., T]) -> list[T]:
         """Return ``record(*columns)`` for the measurements of some versions, in order of creation.
@@ -103,20 +99,30 @@ class History:
             f"CASE WHEN json_valid(details) THEN json_extract(details, '$.{name}') END"
             for name in ("reason", "low_ms", "high_ms", "samples")
         )
+        condition, values = among("version_id", version_ids)
         rows = self.database.rows(
             f"SELECT id, version_id, key, config, device, status, time_ms, created, json_valid(details), {details} "
-            f"FROM measurements WHERE version_id IN ({', '.join('?' * len(version_ids))}) ORDER BY created, id",
-            tuple(version_ids),
+            f"FROM measurements WHERE {condition} ORDER BY created, id",
+            values,
         )
         return self.database.read_rows("measurements", rows, record)
 
     def best(self, version_id: int) -> Measurement | None:
-        """Return the fastest good measurement of the newest key, or None; later outcomes override earlier ones."""
-        outcomes = [(_measurement_subject(row.measurement), row.measurement) for row in self.measurements(version_id)]
-        last = {subject: measurement.status for subject, measurement in outcomes}
-        good = [m for subject, m in outcomes if m.status == last[subject] == "ok" and m.time_ms is not None]
-        latest = [m for m in good if m.key == good[-1].key]
-        return min(latest, key=lambda m: m.time_ms or 0.0, default=None)
+        """Return the fastest good measurement of the newest key, or None; later outcomes override earlier ones.
+
+        Only the measurement that is returned is decoded.
+        """
+        rows = self._rows("measurements", "id, key, config, status, time_ms", "created, id", version_id=version_id)
+        last = {(key, config): status for _, key, config, status, _ in rows}
+        good = [row for row in rows if row[3] == last[row[1:3]] == "ok" and isinstance(row[4], float)]
+        latest = sorted((row for row in good if row[1] == good[-1][1]), key=lambda row: float(row[4]))
+        known = (m for number, *_ in latest for m in self._measurements_with_id(number))
+        return next(known, None)
+
+    def _measurements_with_id(self, number: int) -> list[Measurement]:
+        columns = "id, version_id, key, config, device, status, time_ms, details, created"
+        rows = self._rows("measurements", columns, "id", id=number)
+        return [row.measurement for row in self.database.read_rows("measurements", rows, _measurement_row)]
 
     def trim(self, limit_bytes: int) -> int:
         """Delete the oldest rows, measurements last, until the store takes less; return their number."""
@@ -198,17 +204,6 @@ def _insert_result(cursor: sqlite3.Cursor, version_id: int, result: Result, now:
     )
 
 
-def _launch_row(
-    number: int, owner: int, text: str, seconds: float | None, count: int, created: float, last: float
-) -> LaunchRow:
-    launch = launch_from_jsonable(parse_json(text), keeps_formulas=False)
-    require_seconds(seconds, "seconds")
-    require_count(count, "count")
-    require_moment(created, "created")
-    require_moment(last, "last")
-    return LaunchRow(number, owner, launch, seconds, count, created, last)
-
-
 def _measurement_row(number: int, owner: int, *values: Any) -> MeasurementRow:
     *measured, created = values
     require_moment(created, "created")
@@ -254,6 +249,7 @@ class Store:
     def __init__(self, folder: Path | None) -> None:
         self.database = Database(folder)
         self.history = History(self.database)
+        self.overview = Overview(self.database)
         self.trials = TrialLog(self.database)
         self.explanations = Explanations(self.database)
         self.snapshots = Snapshots(self.database)
@@ -289,28 +285,23 @@ class Store:
 
     def find(self, name: str, version: int | None = None) -> Version | None:
         """Return a version by name and number, the newest without a number; None if there is none."""
-        if version is not None and version > _LAST:
-            return None
-        rows = self._versions(
-            "WHERE name = ? AND (? IS NULL OR version = ?) ORDER BY version DESC", (name, version, version)
-        )
-        return rows[0] if rows else None
+        if version is not None:
+            wanted = (name, version) if version <= _LAST else ()
+            rows = self._versions("WHERE name = ? AND version = ?", wanted) if wanted else []
+            return rows[0] if rows else None
+        numbers = self.database.rows("SELECT id FROM versions WHERE name = ? ORDER BY version DESC", (name,))
+        known = (self.by_id(number) for (number,) in numbers if isinstance(number, int))
+        return next((kept for kept in known if kept is not None), None)  # past one that cannot be read
 
     def by_id(self, number: int) -> Version | None:
         """Return the version with this id, or None."""
         rows = self._versions("WHERE id = ?", (number,)) if abs(number) <= _LAST else []
         return rows[0] if rows else None
 
-    def versions(self, search: str = "") -> list[Version]:
-        """Return all versions by name and number, with ``search`` in name, tags, notes or source."""
-        pattern = f"%{_escape_like(search)}%"
-        in_json = f"%{_escape_like(json.dumps(search)[1:-1])}%"
-        return self._versions(
-            r"WHERE name LIKE ? ESCAPE '\' OR closure LIKE ? ESCAPE '\' "
-            r"OR id IN (SELECT version_id FROM tags WHERE tag LIKE ? ESCAPE '\') "
-            r"OR id IN (SELECT version_id FROM notes WHERE note LIKE ? ESCAPE '\') ORDER BY name, version",
-            (pattern, in_json, pattern, pattern),
-        )
+    def versions(self, ids: Ids = None) -> list[Version]:
+        """Return versions with their source, by name and number; `Overview.outlines` has them without."""
+        condition, values = among("id", ids)
+        return self._versions(f"WHERE {condition} ORDER BY name, version", values)
 
     def remove(self, number: int) -> None:
         """Delete a version and its history. Its number and its id are not given again."""
@@ -327,22 +318,19 @@ class Store:
         delete = "DELETE FROM tags WHERE version_id = ? AND tag = ?"
         self.database.write(lambda cursor: cursor.executemany(delete, rows))
 
-    def tags(self) -> dict[int, tuple[str, ...]]:
-        """Return the tags of every version that has some, by its id."""
-        tags: dict[int, tuple[str, ...]] = {}
-        rows = self.database.rows("SELECT rowid, version_id, tag FROM tags ORDER BY version_id, tag")
-        for number, tag in self.database.read_rows("tags", rows, _owned_text):
-            tags[number] = (*tags.get(number, ()), tag)
-        return tags
+    def tags(self, ids: Ids = None) -> dict[int, tuple[str, ...]]:
+        """Return the tags of every version that has some, or of some versions, by its id."""
+        return self._texts("tags", "rowid, version_id, tag", "version_id, tag", ids)
 
     def set_failure(self, number: int, message: str) -> None:
         """Keep the error of a version that does not compile, or failed as it ran, instead of an earlier one."""
         self.database.execute("INSERT OR REPLACE INTO failures VALUES (?, ?, ?)", number, message, time.time())
 
-    def failures(self) -> dict[int, tuple[str, float]]:
+    def failures(self, ids: Ids = None) -> dict[int, tuple[str, float]]:
         """Return the error and its time for each version with a failed compile or launch, by its id."""
-        rows = self.database.rows("SELECT rowid, version_id, message, created FROM failures")
-        return dict(self.database.read_rows("failures", rows, _failure))
+        condition, values = among("version_id", ids)
+        query = f"SELECT rowid, version_id, message, created FROM failures WHERE {condition}"
+        return dict(self.database.read_rows("failures", self.database.rows(query, values), _failure))
 
     def note(self, number: int, text: str) -> None:
         """Keep a note on a version."""
@@ -351,8 +339,19 @@ class Store:
 
     def notes(self, number: int) -> list[str]:
         """Return the notes on a version, the oldest first."""
-        rows = self.database.rows("SELECT id, version_id, note FROM notes WHERE version_id = ? ORDER BY id", (number,))
-        return [text for _, text in self.database.read_rows("notes", rows, _owned_text)]
+        return list(self.notes_by_version([number]).get(number, ()))
+
+    def notes_by_version(self, ids: Ids = None) -> dict[int, tuple[str, ...]]:
+        """Return the notes of every version that has some, or of some versions, by its id, the oldest first."""
+        return self._texts("notes", "id, version_id, note", "id", ids)
+
+    def _texts(self, table: str, columns: str, order: str, ids: Ids) -> dict[int, tuple[str, ...]]:
+        condition, values = among("version_id", ids)
+        rows = self.database.rows(f"SELECT {columns} FROM {table} WHERE {condition} ORDER BY {order}", values)
+        texts: dict[int, tuple[str, ...]] = {}
+        for number, text in self.database.read_rows(table, rows, _owned_text):
+            texts[number] = (*texts.get(number, ()), text)
+        return texts
 
     def close(self) -> None:
         """Close the database."""
@@ -411,9 +410,7 @@ def _row(cursor: sqlite3.Cursor, name: str, digest: str) -> Any:
 def _version(number: int, name: str, version: int, digest: str, closure: str, created: float, cell: str) -> Version:
     entry = Version(number, name, version, digest, closure_of_json(parse_json(closure)), created, cell)
     require_type(entry, Version, "the version")
-    require_moment(created, "created")
-    require(version > 0, "its number", version, "a number from 1 on")
-    require(0 < len(name) <= 200 and name.isprintable(), "its name", name, "a short text")
+    require_outline(name, version, created)
     return entry
 
 
@@ -426,7 +423,3 @@ def _failure(_: int, owner: int, message: str, created: float) -> tuple[int, tup
     require_type(message, str, "its message")
     require_moment(created, "created")
     return owner, (message, created)
-
-
-def _escape_like(text: str) -> str:
-    return text.replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_")

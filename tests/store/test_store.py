@@ -215,7 +215,7 @@ def test_a_search_looks_at_names_tags_notes_and_source(text: str, labels: list[s
     store.add(ADD, "a", "plus")
     store.tag(first.id, ["good"])
     store.note(first.id, "slow")
-    assert [version.label for version in store.versions(text)] == labels
+    assert [outline.label for outline in store.overview.outlines(text)] == labels
 
 
 class WatchedDatabase(Database):

@@ -1,0 +1,154 @@
+"""Versions as listings need them: by columns and aggregates, without source and without most of their launches."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from kernellab.source import require, require_type
+from kernellab.store.content import LaunchRow
+from kernellab.store.database import Database
+from kernellab.store.decoding import LATEST, launch_row_of, require_moment
+
+Ids = Collection[int] | None
+"""The versions that a query is for; None for all."""
+
+_MOST_LAUNCHES = 2**53
+_LAUNCH = "CASE WHEN json_valid(launch) THEN launch END"
+_BY = f"COALESCE(json_extract({_LAUNCH}, '$.by'), 'launch')"
+_IS_LAUNCH = f"({_BY} = 'launch' AND json_extract({_LAUNCH}, '$.grid') IS NOT NULL)"
+_ON_GPU = f"json_extract({_LAUNCH}, '$.where') = 'gpu' AND seconds IS NOT NULL"
+_CLOSURE = "CASE WHEN json_valid(closure) THEN closure END"
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """A version without its source; see `Version`. ``notebook`` is "" where the cell names none."""
+
+    id: int
+    name: str
+    version: int
+    notebook: str
+    cell: str
+    created: float
+
+    @property
+    def label(self) -> str:
+        """The name and the number: ``softmax@2``."""
+        return f"{self.name}@{self.version}"
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """The launches of a version in numbers.
+
+    ``last`` is when it was launched, run or compiled last, ``last_launch`` when the user launched it last; ``launches``
+    and ``runs`` count launches, and trials by `Lab.run`. ``was_run`` also holds where no run was counted.
+    """
+
+    last: float | None = None
+    last_launch: float | None = None
+    launches: int = 0
+    runs: int = 0
+    was_run: bool = False
+
+    @property
+    def is_compile_alone(self) -> bool:
+        """Whether nothing was launched or run."""
+        return self.last_launch is None and not self.was_run
+
+
+UNUSED = Use()
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """Reads what is listed of versions. A query for all of them reads no source, and decodes no launch."""
+
+    database: Database
+
+    def outlines(self, search: str = "", ids: Ids = None) -> list[Outline]:
+        """Return versions by name and number, with ``search`` in name, tags, notes or source."""
+        condition, values = among("id", ids)
+        if search:
+            condition += (
+                r" AND (name LIKE ? ESCAPE '\' OR closure LIKE ? ESCAPE '\' "
+                r"OR id IN (SELECT version_id FROM tags WHERE tag LIKE ? ESCAPE '\') "
+                r"OR id IN (SELECT version_id FROM notes WHERE note LIKE ? ESCAPE '\'))"
+            )
+            part, in_json = _pattern(search), _pattern(json.dumps(search)[1:-1])
+            values += (part, in_json, part, part)
+        query = f"SELECT id, name, version, cell, created FROM versions WHERE {condition} ORDER BY name, version"
+        rows = self.database.rows(query, values)
+        return self.database.read_rows("versions", rows, _outline)
+
+    def helpers(self) -> set[int]:
+        """Return the versions whose kernel, name and text, is a helper of another one."""
+        functions = f"json_each({_CLOSURE}, '$.closure[1]')"  # the tag of a tuple, the kernel, and its helpers
+        rows = self.database.rows(
+            f"SELECT id FROM versions WHERE (json_extract({_CLOSURE}, '$.closure[1][1][1]'), "
+            f"json_extract({_CLOSURE}, '$.closure[1][1][3]')) IN (SELECT json_extract(value, '$[1]'), "
+            f"json_extract(value, '$[3]') FROM versions, {functions} WHERE key > 1)"
+        )
+        return {number for (number,) in rows if isinstance(number, int)}
+
+    def uses(self, ids: Ids = None) -> dict[int, Use]:
+        """Return the use of each version that was ever launched, run or compiled, by its id."""
+        condition, values = among("version_id", ids)
+        rows: list[Any] = self.database.rows(
+            "SELECT version_id, MAX(last), MAX(CASE WHEN is_launch THEN last END), "
+            "SUM(CASE WHEN is_launch THEN count ELSE 0 END), SUM(CASE WHEN by = 'run' THEN count ELSE 0 END), "
+            f"MAX(by = 'run') FROM (SELECT *, {_BY} AS by, {_IS_LAUNCH} AS is_launch FROM launches "
+            f"WHERE {condition} AND last BETWEEN 0 AND ? AND count BETWEEN 0 AND ?) GROUP BY version_id",
+            (*values, LATEST, _MOST_LAUNCHES),
+        )
+        return {
+            owner: Use(last, late, launches, runs, was_run == 1) for owner, last, late, launches, runs, was_run in rows
+        }
+
+    def telling_launches(self, ids: Collection[int]) -> dict[int, list[LaunchRow]]:
+        """Return the launches of some versions that a listing shows, by version, the latest last.
+
+        They are the last one, the last one by the user, and the fastest of these on a GPU.
+        """
+        condition, values = among("version_id", ids)
+        rows: list[Any] = self.database.rows(
+            "SELECT id, version_id, launch, seconds, count, created, last FROM (SELECT *, "
+            "ROW_NUMBER() OVER (PARTITION BY version_id, is_launch ORDER BY last DESC, id DESC) AS late, "
+            "ROW_NUMBER() OVER (PARTITION BY version_id, is_timed ORDER BY seconds, id) AS slow "
+            f"FROM (SELECT *, {_IS_LAUNCH} AS is_launch, {_IS_LAUNCH} AND {_ON_GPU} AS is_timed FROM launches "
+            f"WHERE {condition})) WHERE late = 1 OR is_timed AND slow = 1 ORDER BY last, id",
+            values,
+        )
+        by_version: dict[int, list[LaunchRow]] = {}
+        for row in self.database.read_rows("launches", rows, launch_row_of):
+            by_version.setdefault(row.version_id, []).append(row)
+        return by_version
+
+
+def among(column: str, ids: Ids) -> tuple[str, tuple[str, ...]]:
+    """Return a condition on a column with its values; as JSON, since a query takes a limited number of variables."""
+    return ("1", ()) if ids is None else (f"{column} IN (SELECT value FROM json_each(?))", (json.dumps(list(ids)),))
+
+
+def _pattern(text: str) -> str:
+    escaped = text.replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_")
+    return f"%{escaped}%"
+
+
+def _outline(number: int, name: str, version: int, cell: str, created: float) -> Outline:
+    require_type(cell, str, "its cell")
+    notebook, _, cell = cell.rpartition(", ") if ".ipynb, " in cell else ("", "", cell)
+    require_outline(name, version, created)
+    return Outline(number, name, version, notebook, cell, created)
+
+
+def require_outline(name: str, version: int, created: float) -> None:
+    """Raise `MalformedData` for a name, number or time that no version has."""
+    require_type(name, str, "its name")
+    require_type(version, int, "its number")
+    require_moment(created, "created")
+    require(version > 0, "its number", version, "a number from 1 on")
+    require(0 < len(name) <= 200 and name.isprintable(), "its name", name, "a short text")

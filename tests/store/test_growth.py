@@ -1,0 +1,134 @@
+"""A store of many versions: what is asked of one of them, and what a listing shows, reads nothing of the others."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+from kernellab.errors import UnknownName
+from kernellab.registry import Registry
+from kernellab.registry.listing import listing, search
+from kernellab.store import Measurement, Store
+from tests.store import hostile
+from tests.store.test_store import ADD
+
+BROKEN = '{"torn": '
+
+
+def store_of(versions: int) -> Store:
+    """Return a store whose versions of one kernel were launched and measured once each."""
+    store = Store(None)
+    for number in range(versions):
+        added = store.add(ADD, f"{number}", "k")
+        store.history.add_launch(added.id, hostile.LAUNCH)
+        store.history.add_measurements(added.id, [Measurement("key", {"BLOCK": 64}, "gpu", "ok", 1.0)])
+    return store
+
+
+def damage(store: Store, table: str, column: str, condition: str) -> None:
+    store.database.execute(f"UPDATE {table} SET {column} = ? WHERE {condition}", BROKEN)
+
+
+@contextmanager
+def reading_no_broken_row() -> Iterator[None]:
+    """Let the warning about a row that cannot be read be an error, inside a with statement."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+def steps_of(store: Store, ask: Callable[[Store], object]) -> int:
+    """Return the number of steps of SQLite's virtual machine that a question takes."""
+    steps: list[int] = []
+    store.database._connection.set_progress_handler(lambda: steps.append(1), 1)
+    ask(store)
+    store.database._connection.set_progress_handler(None, 1)
+    return len(steps)
+
+
+QUESTIONS: dict[str, Callable[[Store], object]] = {
+    "a version by its number": lambda store: store.find("k", 3),
+    "a version by its id": lambda store: store.by_id(3),
+    "its launches": lambda store: store.history.launches(3),
+    "its results": lambda store: store.history.results(3),
+    "its best measurement": lambda store: store.history.best(3),
+    "its tags, notes and error": lambda store: (store.tags([3]), store.notes(3), store.failures([3])),
+    "its listing": lambda store: listing(store, 0.0, only=(3,)),
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_what_is_asked_of_one_version_takes_as_many_steps_however_many_there_are(question: str) -> None:
+    few, many = (steps_of(store_of(versions), QUESTIONS[question]) for versions in (10, 100))
+    assert 0 < many < 1.2 * few
+
+
+def test_a_listing_reads_the_source_of_no_version() -> None:
+    store = store_of(3)
+    damage(store, "versions", "closure", "1")
+    with reading_no_broken_row():
+        assert [row.label for row in search(store).rows] == ["k@3", "k@2", "k@1"]
+
+
+def test_a_listing_decodes_launches_of_shown_versions_alone() -> None:
+    store = store_of(30)
+    damage(store, "launches", "launch", "version_id <= 10")
+    with reading_no_broken_row():
+        shown = search(store)
+    assert [row.label for row in shown.rows] == [f"k@{number}" for number in range(30, 10, -1)]
+    assert shown.more == 10
+
+
+def test_a_listing_decodes_the_last_launch_of_a_version_and_counts_all() -> None:
+    store = Store(None)
+    added = store.add(ADD, "a", "k")
+    for grid in range(1, 6):
+        store.history.add_launch(added.id, replace(hostile.LAUNCH, grid=(grid, 1, 1)), count=grid)
+    store.database.execute("UPDATE launches SET launch = json_set(launch, '$.signature', 0) WHERE id < ?", 5)
+    with reading_no_broken_row():
+        (row,) = search(store).rows
+    assert (row.launches, str(row.status)) == (15, "launched")
+
+
+def test_the_newest_version_of_a_name_is_found_without_a_look_at_the_others() -> None:
+    store = store_of(3)
+    damage(store, "versions", "closure", "version < 3")
+    with reading_no_broken_row():
+        newest = store.find("k")
+    assert newest is not None
+    assert newest.label == "k@3"
+
+
+def test_a_newest_version_that_cannot_be_read_gives_way_to_the_one_before() -> None:
+    store = store_of(3)
+    damage(store, "versions", "closure", "version = 3")
+    with pytest.warns(UserWarning, match="Row 3 of versions"):
+        newest = store.find("k")
+    assert newest is not None
+    assert newest.label == "k@2"
+
+
+def test_the_best_measurement_is_the_only_one_that_is_decoded() -> None:
+    store = Store(None)
+    added = store.add(ADD, "a", "k")
+    rows = [Measurement("key", {"BLOCK": 16 * i}, "gpu", "ok", float(i)) for i in range(1, 6)]
+    store.history.add_measurements(added.id, rows)
+    damage(store, "measurements", "details", "time_ms > 1")
+    with reading_no_broken_row():
+        best = store.history.best(added.id)
+    assert best is not None
+    assert best.config == {"BLOCK": 16}
+
+
+def test_names_are_offered_without_their_source() -> None:
+    store = store_of(3)
+    damage(store, "versions", "closure", "1")
+    kernels = Registry(store)
+    with reading_no_broken_row():
+        assert "k@1, k@2, k@3" in repr(kernels)
+        with pytest.raises(UnknownName, match="known are k"):
+            kernels.version("absent")
