@@ -206,9 +206,7 @@ def _option_values(magic: str, option: argparse.Action) -> list[str] | None:
 
         return [status.split()[0] for status in VersionStatus]
     if name == "--notebook" and (lab := lab_of_shell()) is not None:
-        from kernellab.registry.listing import search
-
-        return sorted({row.notebook for row in search(lab.kernels.store, every=True).rows if row.notebook})
+        return sorted({outline.notebook for outline in lab.kernels.outlines() if outline.notebook})
     known: Any = option.choices or _CHOICES.get(name) or _CHOICES.get((magic, name))
     return None if known is None else [str(choice) for choice in known]
 
