@@ -24,10 +24,11 @@ from triton.compiler import CompiledKernel, make_backend
 from triton.compiler.compiler import parse
 from triton.compiler.errors import CompilationError, CompileTimeAssertionFailure
 
+from kernellab._triton.mlir import flattened_parameters, graph_of_module
 from kernellab._triton.specialize import Specialization, gpu_target, source_of
 from kernellab.advice import in_plain_words
 from kernellab.errors import CompileError, Place
-from kernellab.ir.graph import Location
+from kernellab.ir.graph import Graph, Location
 from kernellab.ir.lines import location_of_line
 from kernellab.source import Closure
 from kernellab.target import Target
@@ -40,9 +41,13 @@ _LOG_BYTES = 16_000
 
 @dataclass(frozen=True, slots=True)
 class CompileOutput:
-    """The result of a full compile: files by Triton's names for them, seconds per stage, the output of ptxas."""
+    """The result of a full compile: files by Triton's names for them, the graph of the first stage, seconds per stage.
+
+    ``ptxas_log`` is the output of ptxas.
+    """
 
     files: Mapping[str, bytes]
+    graph: Graph
     stage_seconds: Mapping[str, float]
     ptxas_log: str = ""
 
@@ -63,15 +68,20 @@ def build(function: Any, special: Specialization, target: Target, closure: Closu
         metadata = _metadata(lowering.options, target)
         name = lowering.name[:_MAX_FILE_NAME]
         files = {f"{name}.source": _file_content(lowering.module)}
-        module, log = lowering.module, io.StringIO()
+        module, log, graph = lowering.module, io.StringIO(), None
         for stage, lower in lowering.stages.items():
             assembling = stage == "cubin"
             with _collect_ptxas_log() if assembling else nullcontext(log) as log, _note_ptxas_lines(module, assembling):
                 module = _override_module(metadata, stage, lowering.context) or lower(module, metadata)
             files[f"{name}.{stage}"] = _file_content(module)
             clock.lap(stage)
+            if graph is None:  # later stages change the module itself
+                text = files[f"{name}.{stage}"].decode()
+                graph = graph_of_module(module, lowering.context, flattened_parameters(special.signature), text)
+                clock.skip()
+        assert graph is not None, "a backend has stages"
         files[f"{name}.json"] = json.dumps(metadata, default=vars).encode()
-    return CompileOutput(files, clock.seconds, log.getvalue())
+    return CompileOutput(files, graph, clock.seconds, log.getvalue())
 
 
 def notify_listener(src: Any, files: Mapping[str, str], seconds: Mapping[str, float], digest: str, hit: bool) -> None:
@@ -142,6 +152,10 @@ class _Clock:
         now = time.perf_counter()
         self.seconds[name] = now - self._last
         self._last = now
+
+    def skip(self) -> None:
+        """Count the time since the last lap for none."""
+        self._last = time.perf_counter()
 
 
 def _begin_lowering(function: Any, special: Specialization, target: Target) -> _Lowering:

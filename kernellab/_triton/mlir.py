@@ -15,10 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
-
-from triton._C.libtriton import ir
 
 from kernellab._triton.printed import PrintedModule, PrintedOperation, attributes_of, read_printed
 from kernellab.errors import CompileError, plural
@@ -34,29 +31,18 @@ _DESCRIPTOR = re.compile(r"!tt\.tensordesc<(?:tensor<)?((?:\d+x)*)([^,>]+)")
 _POINTEE = re.compile(r"!tt\.ptr<(tensor<.*>)(?:, \d+)?>$")
 
 
-def graph_of_module(module: Any, context: Any, parameters: Parameters | None = None) -> Graph:
+def graph_of_module(module: Any, context: Any, parameters: Parameters | None = None, text: str | None = None) -> Graph:
     """The graph of a live Triton module, raw or after the ttir stage.
 
     ``parameters`` are the name and type of every run-time parameter of the kernel, tuples flattened (see
     `flattened_parameters`). Without them, the names are taken from the module's own locations, where Triton writes
     the last variable that an argument was assigned to.
-    ``context`` is the MLIR context that the module lives in; the caller keeps it alive.
+    ``context`` is the MLIR context that the module lives in; the caller keeps it alive. ``text`` is the printed module,
+    where it was printed before.
     """
     walk = _Walk()
     module.walk(walk.visit)
-    return _Assembly(walk, read_printed(str(module))).graph(parameters)
-
-
-def graph_of_file(path: Path, parameters: Parameters | None = None) -> Graph:
-    """The graph of a stored ``.ttir`` file; raises `CompileError` where Triton cannot parse it."""
-    context = ir.context()
-    ir.load_dialects(context)
-    try:
-        module = ir.parse_mlir_module(str(path), context)
-    except RuntimeError as error:
-        raise CompileError(f"TTIR file {str(path)!r} cannot be parsed by this Triton.", detail=str(error)) from error
-    module.context = context
-    return graph_of_module(module, context, parameters)
+    return _Assembly(walk, read_printed(str(module) if text is None else text)).graph(parameters)
 
 
 def flattened_parameters(signature: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:

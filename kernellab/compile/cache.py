@@ -12,34 +12,49 @@ import os
 import shutil
 import threading
 import uuid
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
 
 from kernellab._triton import CODE_GENERATOR
-from kernellab.compile.entries import UNREADABLE, Listing, entry_folder, listing_of, mark_used, read_entry, relabel_json
+from kernellab.compile.entries import (
+    UNREADABLE,
+    Labels,
+    Listing,
+    entry_folder,
+    keep_effects,
+    listing_of,
+    mark_used,
+    read_effects,
+    read_entry,
+    relabel_json,
+)
+from kernellab.compile.job_queue import JobQueue, JobSource, resolve_job
 from kernellab.compile.types import Compiled, CompileJob, compile_job
-from kernellab.compile.worker import BuildRequest, compile_kernel, graph_of_job, raw_graph_of_job, unwritable
+from kernellab.compile.worker import (
+    BuildRequest,
+    compile_kernel,
+    effects_of_job,
+    graph_of_job,
+    raw_graph_of_job,
+    unwritable,
+)
 from kernellab.errors import CompileError, KernellabError, Place, StoreError, UnknownTarget, WorkerDied, warn_user
-from kernellab.ir.effects import Effects, effects_of
+from kernellab.ir.effects import Effects, effects_from_json
 from kernellab.ir.graph import Graph, graph_from_json
 from kernellab.target import Target, known_targets, parse_target, well_formed_target
-from kernellab.workers.forks_and_interrupts import TICK_S, Stop, hold_lock, lock, run_in_parallel, run_uninterrupted
+from kernellab.workers.forks_and_interrupts import Stop, hold_lock, lock, run_in_parallel, run_uninterrupted
 from kernellab.workers.scratch import has_room, temporary_folder, write_whole
 from kernellab.workers.worker import Answer, Handler, Job, Pool, Request, WorkerKind
 
 _SHORT_SHARE = 4
 _FEW = 16  # jobs, all of which may be made before the first is taken
-_AHEAD = 4
 COMPILE_WORKER = WorkerKind("compile", preload=("kernellab.compile.worker", CODE_GENERATOR))
 
 
-JobSource = CompileJob | KernellabError | Callable[[], CompileJob]
-"""A job, a function that makes it, or an error as its result; a `KernellabError` of the function is one, too."""
-
-_IndexedJob = tuple[int, CompileJob | KernellabError]
+Result = TypeVar("Result")
 
 
 @dataclass(slots=True)
@@ -58,7 +73,8 @@ class Compiler:
     instead: Callable[[], Path] | None = None
     _temporary: Path | None = None
     _done: dict[str, tuple[Compiled, Listing]] = field(default_factory=dict)
-    _graphs: dict[str, Graph] = field(default_factory=dict)
+    _graphs: dict[tuple[str, Labels], Graph] = field(default_factory=dict)
+    _effects: dict[tuple[str, Labels], Effects] = field(default_factory=dict)
     _building: dict[str, threading.Lock] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=lock)
 
@@ -84,19 +100,20 @@ class Compiler:
     def _find_or_build(self, digest: str, job: CompileJob, stop: Stop) -> Compiled:
         with self._lock:
             building = self._building.setdefault(digest, lock())
-        with hold_lock(
-            building, stop, _subject(job)
-        ):  # of two threads that want the same kernel, one waits for the other
-            known = self._in_memory(digest) or self._from_disk(digest, job)
-            known = known or self._build_where_room_is(digest, job, stop)
-            self._remember(digest, replace(known, from_cache=True))
+        try:
+            with hold_lock(building, stop, _subject(job)):  # of two threads with one kernel, one waits for the other
+                known = self._in_memory(digest) or self._from_disk(digest, job)
+                known = known or self._build_where_room_is(digest, job, stop)
+                self._remember(digest, replace(known, from_cache=True))
+        finally:
+            with self._lock:
+                self._building.pop(digest, None)
         return known
 
     def _remember(self, digest: str, compiled: Compiled) -> None:
         with self._lock:
             self._done[digest] = compiled, listing_of(compiled.folder)
-            while len(self._done) > self.most_held:
-                del self._done[next(iter(self._done))]
+            _drop_oldest(self._done, self.most_held)
 
     def stream(
         self, jobs: Sequence[JobSource], *, from_both_ends: bool = False, idle: Callable[[], bool] | None = None
@@ -114,13 +131,27 @@ class Compiler:
             if all(known):
                 yield from enumerate(filter(None, known))
                 return
+        yield from self._in_parallel(jobs, self.compile, from_both_ends=from_both_ends, idle=idle)
+
+    def stream_effects(self, jobs: Sequence[JobSource]) -> Iterator[tuple[int, Effects | KernellabError]]:
+        """Yield index and effects, or error, of each job as it comes, found in parallel; see `stream`, `effects`."""
+        yield from self._in_parallel(jobs, self.effects)
+
+    def _in_parallel(
+        self,
+        jobs: Sequence[JobSource],
+        task: Callable[[CompileJob, Stop], Result],
+        *,
+        from_both_ends: bool = False,
+        idle: Callable[[], bool] | None = None,
+    ) -> Iterator[tuple[int, Result | KernellabError]]:
         count = min(len(self.pool.workers), len(jobs))
         line = JobQueue(jobs, max(1, count // _SHORT_SHARE) if from_both_ends else 0, count)
 
-        def work(stop: Stop) -> Iterator[tuple[int, Compiled | KernellabError]]:
+        def work(stop: Stop) -> Iterator[tuple[int, Result | KernellabError]]:
             while not stop.why and line.claim():
                 with line.take(stop) as (index, job):
-                    yield index, job if isinstance(job, KernellabError) else self._result(job, stop)
+                    yield index, job if isinstance(job, KernellabError) else _result(task, job, stop)
 
         def make_or_idle() -> bool:
             return line.advance() or (idle is not None and idle())
@@ -135,31 +166,60 @@ class Compiler:
         known = self._in_memory(job.digest)
         return known if known is not None and known.labels == job.closure.labels else None
 
-    def _result(self, job: CompileJob, stop: Stop) -> Compiled | KernellabError:
-        try:
-            return self.compile(job, stop)
-        except KernellabError as exc:
-            return exc
-
     def graph(self, job: CompileJob) -> Graph:
         """Return the graph of the job's TTIR; later stages are not compiled."""
-        digest = job.digest
-        known = self._in_memory(digest)
-        if known is not None and known.labels == job.closure.labels:
+        known = self._known(job)
+        if known is not None:
             return known.graph
-        key = f"{digest}{job.closure.labels}"
+        key = job.digest, job.closure.labels
         if key not in self._graphs:
             text = self._run_job(graph_of_job, job, job)
-            self._graphs[key] = graph_from_json(relabel_json(text, job.closure.labels))
+            graph = self._graphs[key] = graph_from_json(relabel_json(text, job.closure.labels))
+            with self._lock:
+                _drop_oldest(self._graphs, self.most_held)
+            return graph
         return self._graphs[key]
+
+    def _known(self, job: CompileJob) -> Compiled | None:
+        """Return what was compiled before, in this or another session, with the user's file names."""
+        known = self._in_memory(job.digest)
+        return known if known is not None and known.labels == job.closure.labels else self._from_disk(job.digest, job)
 
     def raw_graph(self, job: CompileJob) -> Graph:
         """Return the graph of the TTIR that the frontend makes of a job, before any pass."""
         return graph_from_json(relabel_json(self._run_job(raw_graph_of_job, job, job), job.closure.labels))
 
-    def effects(self, job: CompileJob) -> Effects:
-        """Return the kernel's effects on its arguments, from its TTIR."""
-        return effects_of(self.graph(job))
+    def effects(self, job: CompileJob, stop: Stop | None = None) -> Effects:
+        """Return the kernel's effects on its arguments, from its TTIR; later stages are not compiled.
+
+        A kernel whose effects are known, from this or another session, starts no process.
+        """
+        known = self._known(job)
+        if known is not None:
+            return known.effects
+        labels = job.closure.labels
+        key = job.digest, labels
+        if key not in self._effects:
+            effects = read_effects(self.folder, job.digest, labels)
+            if effects is None:
+                text = self._run_job(effects_of_job, job, job, stop)
+                keep_effects(self.folder, job.digest, text)
+                effects = effects_from_json(relabel_json(text, labels))
+                assert effects is not None, "a worker has the same analysis"
+            self._effects[key] = effects
+        return self._effects[key]
+
+    def effects_of_each(self, jobs: Sequence[CompileJob]) -> list[Effects]:
+        """Return the effects of jobs, in order, found in parallel; raise the error of the first that has one."""
+        if len(jobs) == 1:  # no thread is needed
+            return [self.effects(jobs[0])]
+        results = dict(self.stream_effects(jobs))
+        effects: list[Effects] = []
+        for result in map(results.__getitem__, range(len(jobs))):
+            if isinstance(result, KernellabError):
+                raise result
+            effects.append(result)
+        return effects
 
     def _build_where_room_is(self, digest: str, job: CompileJob, stop: Stop) -> Compiled:
         place = self.folder, self._temporary
@@ -244,6 +304,19 @@ class Compiler:
         return entry_folder(self.folder, digest)
 
 
+def _result(task: Callable[[CompileJob, Stop], Result], job: CompileJob, stop: Stop) -> Result | KernellabError:
+    try:
+        return task(job, stop)
+    except KernellabError as exc:
+        return exc
+
+
+def _drop_oldest(kept: dict[Any, Any], most: int) -> None:
+    """Delete the first entries of a dictionary, until there are at most so many."""
+    while len(kept) > most:
+        del kept[next(iter(kept))]
+
+
 @contextlib.contextmanager
 def _writing(folder: Path) -> Iterator[None]:
     try:
@@ -261,83 +334,6 @@ def _read_built(folder: Path, digest: str, job: CompileJob) -> Compiled:
 
 def _subject(job: CompileJob) -> str:
     return f"Compiling {job.closure.name} for {job.target}"
-
-
-class JobQueue:
-    """A queue of indexed jobs that is taken from both ends.
-
-    A worker takes the last job while fewer than ``shortest`` workers hold such a job, else the first. With the longest
-    jobs in front, no long one is left alone at the end; and since some workers take the shortest, jobs that take almost
-    forever do not block all workers. With ``shortest`` 0, it is a plain queue.
-
-    Making a job runs the user's functions and takes a good part of a millisecond. So one thread makes them, the caller
-    of `advance`, a few for each of ``workers`` ahead: the first is taken as soon as it is made, however many there are.
-    """
-
-    def __init__(self, sources: Sequence[JobSource], shortest: int, workers: int) -> None:
-        self._sources = sources
-        self._left = deque(range(len(sources)))
-        self._unclaimed = len(sources)
-        self._free = shortest
-        self._room = (_AHEAD * (workers - shortest), _AHEAD * shortest)
-        self._ready: tuple[deque[_IndexedJob], deque[_IndexedJob]] = (deque(), deque())  # from front and back
-        self._is_there = threading.Condition()
-
-    def advance(self) -> bool:
-        """Make one more job if there is room for it; return whether there was."""
-        with self._is_there:
-            place = self._shorter_end()
-            if place is None:
-                return False
-            index = self._left.pop() if place else self._left.popleft()
-        job = index, resolve_job(self._sources[index])
-        with self._is_there:
-            self._ready[place].append(job)
-            self._is_there.notify()
-        return True
-
-    def _shorter_end(self) -> int | None:
-        """Return the end that lacks more jobs, 0 for the front; None if neither lacks any."""
-        shares = [len(jobs) / room if room else 1.0 for jobs, room in zip(self._ready, self._room, strict=True)]
-        place = int(shares[1] <= shares[0])
-        return place if self._left and shares[place] < 1.0 else None
-
-    def claim(self) -> bool:
-        """Claim a job; return whether one was left. The caller must then take it."""
-        with self._is_there:
-            self._unclaimed -= 1
-            return self._unclaimed >= 0
-
-    @contextlib.contextmanager
-    def take(self, stop: Stop) -> Iterator[_IndexedJob]:
-        """Take the next job, or the error of making it, for the time of a with statement. One must be left.
-
-        Raises:
-            WorkerDied: a stop was requested before the job was made.
-        """
-        with self._is_there:
-            while not any(self._ready):
-                stop.check("A compile")
-                self._is_there.wait(TICK_S)
-            is_short = self._free > 0
-            wanted, other = reversed(self._ready) if is_short else self._ready
-            job = wanted.popleft() if wanted else other.pop()
-            self._free -= is_short
-        try:
-            yield job
-        finally:
-            with self._is_there:
-                self._free += is_short
-
-
-def resolve_job(source: JobSource) -> CompileJob | KernellabError:
-    """Return a job, or the error of making it."""
-    if isinstance(source, CompileJob | KernellabError):
-        return source
-    try:
-        return source()
-    except KernellabError as exc:
-        return exc
 
 
 def compiled_targets(compiler: Compiler) -> tuple[str, ...]:

@@ -16,9 +16,10 @@ from typing import Any
 from kernellab.compile.disassembly import DISASSEMBLY
 from kernellab.compile.types import Compiled, CompileJob, Parameter, parameters_of, resources_of
 from kernellab.errors import UsageError
-from kernellab.ir.effects import effects_from_json, effects_of
-from kernellab.ir.graph import graph_from_json
+from kernellab.ir.effects import Effects, effects_from_json, effects_of
+from kernellab.ir.graph import StoredGraph
 from kernellab.target import Target, parse_target, well_formed_target
+from kernellab.workers.scratch import write_whole
 
 SUMMARY, GRAPH, EFFECTS, SUBJECT = "kernellab.json", "graph.json", "effects.json", "subject.json"
 """The lab's own files of a compiled kernel, next to those of Triton."""
@@ -92,9 +93,8 @@ def _read_files(folder: Path, digest: str, subject: Subject, labels: Labels) -> 
     for name, checksum in summary.get("checksums", {}).items():  # earlier releases kept none
         if zlib.crc32((folder / name).read_bytes()) != checksum:
             raise ValueError(f"{name} is cut short, or was changed")
-    graph = graph_from_json(relabel_json((folder / GRAPH).read_text(), labels))
-    path = folder / EFFECTS
-    effects = effects_from_json(path.read_text(), graph) if path.exists() else None
+    graph = StoredGraph(relabel_json((folder / GRAPH).read_text(), labels))
+    effects = _read_effects(folder, labels)
     return Compiled(
         kernel=subject.kernel,
         target=subject.target,
@@ -103,13 +103,43 @@ def _read_files(folder: Path, digest: str, subject: Subject, labels: Labels) -> 
         resources=resources_of(summary, subject.target, subject.options.get("num_ctas", 1)),
         seconds=summary["seconds"],
         stage_seconds=summary["stage_seconds"],
-        graph=graph,
-        effects=effects or effects_of(graph),
+        effects=effects or effects_of(graph.graph),
+        stored_graph=graph,
         folder=folder,
         digest=digest,
         labels=labels,
         from_cache=True,
     )
+
+
+def _read_effects(folder: Path, labels: Labels) -> Effects | None:
+    """Return the effects in a folder; None where there are none, or another analysis wrote them."""
+    path = folder / EFFECTS
+    return effects_from_json(relabel_json(path.read_text(), labels)) if path.exists() else None
+
+
+def read_effects(folder: Path, digest: str, labels: Labels) -> Effects | None:
+    """Return the kept effects of a kernel that need not be compiled; None where they are absent or damaged."""
+    path = _effects_folder(folder, digest)
+    try:
+        effects = _read_effects(path, labels)
+    except UNREADABLE:
+        return None
+    if effects is not None:
+        mark_used(path)
+    return effects
+
+
+def keep_effects(folder: Path, digest: str, text: str) -> None:
+    """Keep the effects of a kernel, as JSON, next to the compiled ones. What a full disk does not take is lost."""
+    path = _effects_folder(folder, digest)
+    with contextlib.suppress(OSError):
+        path.mkdir(parents=True, exist_ok=True)
+        write_whole(path / EFFECTS, text.encode())
+
+
+def _effects_folder(folder: Path, digest: str) -> Path:
+    return entry_folder(folder, digest).with_suffix(".effects")
 
 
 def listing_of(folder: Path) -> Listing:

@@ -38,7 +38,7 @@ from kernellab.workers.forks_and_interrupts import cached_property
 if TYPE_CHECKING:
     from kernellab._triton.specialize import Specialization
     from kernellab.ir.effects import Effects
-    from kernellab.ir.graph import Graph
+    from kernellab.ir.graph import Graph, StoredGraph
 
 SCHEMA = 3
 # Eight are portable; H100 and B200 take 16, which Triton's launcher opts in to (CUDA Programming Guide, clusters).
@@ -203,13 +203,18 @@ class Compiled(Drawable):
     resources: Resources
     seconds: float
     stage_seconds: Mapping[str, float]
-    graph: Graph
     effects: Effects
+    stored_graph: StoredGraph = field(repr=False, compare=False)
     folder: Path
     digest: str
     labels: tuple[tuple[str, str], ...] = ()
     from_cache: bool = False
     arguments: Mapping[str, ArgumentValue] = field(default_factory=dict)
+
+    @property
+    def graph(self) -> Graph:
+        """The dataflow graph of the TTIR; of Gluon, of the TTGIR."""
+        return self.stored_graph.graph
 
     @cached_property
     def stages(self) -> Mapping[str, str]:

@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import tempfile
-import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -18,13 +17,13 @@ from typing import Any
 from kernellab._triton.compiling import CompileOutput, build, build_ttir, raw_module, translate_errors
 from kernellab._triton.drivers import read_amd_resources, read_resources, spill_bytes
 from kernellab._triton.loading import load
-from kernellab._triton.mlir import flattened_parameters, graph_of_file, graph_of_module
+from kernellab._triton.mlir import flattened_parameters, graph_of_module
 from kernellab._triton.specialize import Specialization
 from kernellab.compile.entries import EFFECTS, GRAPH, SUBJECT, SUMMARY, subject_text
 from kernellab.compile.types import CompileJob
 from kernellab.errors import CompileError, StoreError
 from kernellab.ir.effects import effects_of, effects_to_json
-from kernellab.ir.graph import graph_to_json
+from kernellab.ir.graph import Graph, graph_to_json
 from kernellab.settings import take_compiler_environment
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
@@ -52,12 +51,10 @@ def compile_kernel(request: BuildRequest, progress: Callable[[Any], None]) -> No
         StoreError: the folder, or that of the compiler's temporary files, cannot be written.
     """
     job, folder = request.job, request.folder
-    begin = time.perf_counter()
     with _report_full_disk(), _temporary_files_in(request.temporary):
         built = build(*_specialized_kernel(job), job.target, job.closure)
-    seconds = time.perf_counter() - begin
     try:
-        _write(built, seconds, job, folder)
+        _write(built, job, folder)
     except OSError as exc:
         raise unwritable(folder.parent, exc) from exc
 
@@ -105,24 +102,22 @@ def _is_of_full_disk(exc: CompileError) -> bool:
     return cause is not None or os.strerror(errno.ENOSPC) in exc.detail  # ptxas says it in words
 
 
-def _write(built: CompileOutput, seconds: float, job: CompileJob, folder: Path) -> None:
+def _write(built: CompileOutput, job: CompileJob, folder: Path) -> None:
     files = dict(built.files)
     for name, content in files.items():
         (folder / name).write_bytes(content)
-    first = next(name for stage in (".ttir", ".ttgir") for name in built.files if name.endswith(stage))
-    graph = graph_of_file(folder / first, flattened_parameters(dict(job.signature)))
     metadata = json.loads(next(c for n, c in built.files.items() if n.endswith(".json")))
     summary = {
-        "seconds": seconds,
+        "seconds": sum(built.stage_seconds.values()),
         "stage_seconds": dict(built.stage_seconds),
         "shared_bytes": metadata["shared"],
         "tensor_memory_columns": metadata.get("tmem_size") or None,
         "threads": metadata["num_warps"] * job.target.warp_size,
         "binary": _binary_summary(folder, job, built.ptxas_log),
     }
-    files[GRAPH] = graph_to_json(graph).encode()
+    files[GRAPH] = graph_to_json(built.graph).encode()
     (folder / GRAPH).write_bytes(files[GRAPH])
-    (folder / EFFECTS).write_text(effects_to_json(effects_of(graph)))
+    (folder / EFFECTS).write_text(effects_to_json(effects_of(built.graph)))
     (folder / SUBJECT).write_text(subject_text(job))
     summary["checksums"] = {name: zlib.crc32(content) for name, content in files.items()}
     (folder / SUMMARY).write_text(json.dumps(summary))
@@ -130,8 +125,17 @@ def _write(built: CompileOutput, seconds: float, job: CompileJob, folder: Path) 
 
 def graph_of_job(job: CompileJob, progress: Callable[[Any], None]) -> str:
     """Return the graph of a job's optimised TTIR as JSON; later stages are not compiled."""
+    return graph_to_json(_graph_of_ttir(job))
+
+
+def effects_of_job(job: CompileJob, progress: Callable[[Any], None]) -> str:
+    """Return the effects of a job's optimised TTIR as JSON; later stages are not compiled."""
+    return effects_to_json(effects_of(_graph_of_ttir(job)))
+
+
+def _graph_of_ttir(job: CompileJob) -> Graph:
     module, context = build_ttir(*_specialized_kernel(job), job.target, job.closure)
-    return graph_to_json(graph_of_module(module, context, flattened_parameters(dict(job.signature))))
+    return graph_of_module(module, context, flattened_parameters(dict(job.signature)))
 
 
 def raw_graph_of_job(job: CompileJob, progress: Callable[[Any], None]) -> str:

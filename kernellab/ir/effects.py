@@ -14,7 +14,7 @@ from pathlib import Path
 
 from kernellab.display import Drawable
 from kernellab.ir.dataflow import Analysis, Touch, refuse_recursion
-from kernellab.ir.graph import Graph, Location, Operation
+from kernellab.ir.graph import Graph, Location, LocationRows, Operation, locations_of_rows
 from kernellab.ir.operations import MEMORY, Access
 from kernellab.ir.provenance import Alternative, OpaqueAddress, Origin, Origins, argument_in, arguments_of
 
@@ -255,30 +255,41 @@ def _analysis() -> str:
 
 
 def effects_to_json(effects: Effects) -> str:
-    """Write effects as JSON; names of operations are left to the graph."""
-    sites = [(site.argument, site.kind, site.index, site.masked, site.conditional) for site in effects.sites]
+    """Write effects as JSON that needs no graph to be read."""
+    locations = LocationRows()
+    sites = [
+        (s.argument, s.kind, s.operation, s.index, locations.position(s.location), s.masked, s.conditional)
+        for s in effects.sites
+    ]
     unknown = [
-        (u.kind, u.index, u.reason, sorted(u.arguments), sorted(u.through), u.is_nested, u.is_lost)
+        (
+            *(u.kind, u.operation, u.index, locations.position(u.location), u.reason),
+            *(sorted(u.arguments), sorted(u.through), u.is_nested, u.is_lost),
+        )
         for u in effects.unknown
     ]
-    return json.dumps({"analysis": _analysis(), "arguments": effects.arguments, "sites": sites, "unknown": unknown})
+    document = {"analysis": _analysis(), "arguments": effects.arguments, "sites": sites, "unknown": unknown}
+    return json.dumps({**document, "locations": locations.rows})
 
 
-def effects_from_json(text: str, graph: Graph) -> Effects | None:
-    """Return the effects of the kernel of a graph as `effects_to_json` wrote them, None if another analysis did."""
+def effects_from_json(text: str) -> Effects | None:
+    """Return the effects that `effects_to_json` wrote, None if another analysis did."""
     data = json.loads(text)
     if data["analysis"] != _analysis():
         return None
-
-    def place(index: int) -> tuple[str, int, Location]:
-        return graph.operations[index].name, index, graph.operations[index].location
-
+    locations = locations_of_rows(data["locations"])
     return Effects(
         arguments=tuple(data["arguments"]),
-        sites=tuple(Site(argument, Access(kind), *place(i), *flags) for argument, kind, i, *flags in data["sites"]),
+        sites=tuple(
+            Site(argument, Access(kind), operation, index, locations[at], *flags)
+            for argument, kind, operation, index, at, *flags in data["sites"]
+        ),
         unknown=tuple(
-            UnknownEffect(kind and Access(kind), *place(i), reason, frozenset(arguments), frozenset(through), *flags)
-            for kind, i, reason, arguments, through, *flags in data["unknown"]
+            UnknownEffect(
+                *(kind and Access(kind), operation, index, locations[at], reason),
+                *(frozenset(arguments), frozenset(through), *flags),
+            )
+            for kind, operation, index, at, reason, arguments, through, *flags in data["unknown"]
         ),
     )
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any
@@ -291,25 +291,60 @@ _JOINS = {"scf.for": _for_joins, "scf.while": _while_joins, "ttg.warp_specialize
 SCHEMA = 1
 
 
+@dataclass(slots=True)
+class LocationRows:
+    """Locations as rows of JSON, each once; a caller is the position of its row."""
+
+    rows: list[list[Any]] = field(default_factory=list)
+    _positions: dict[Location, int] = field(default_factory=dict)
+
+    def position(self, location: Location) -> int:
+        """Return the position of a location's row, which is added at first."""
+        if location not in self._positions:
+            caller = None if location.caller is None else self.position(location.caller)
+            self._positions[location] = len(self.rows)
+            self.rows.append([location.file, location.line, location.column, location.name, caller])
+        return self._positions[location]
+
+
+def locations_of_rows(rows: Iterable[Sequence[Any]]) -> list[Location]:
+    """Return the locations that `LocationRows` wrote, by position."""
+    locations: list[Location] = []
+    for file, line, column, name, caller in rows:
+        locations.append(Location(file, line, column, name, None if caller is None else locations[caller]))
+    return locations
+
+
+class StoredGraph:
+    """A graph as JSON that is read when it is first asked for: it takes much longer to read than effects.
+
+    A graph that is there already can stand for its text.
+    """
+
+    def __init__(self, source: str | Graph) -> None:
+        self._source = source
+
+    @property
+    def graph(self) -> Graph:
+        """The graph; several threads that ask at once may read it each."""
+        source = self._source
+        if isinstance(source, str):
+            self._source = source = graph_from_json(source)
+        return source
+
+
 def graph_to_json(graph: Graph) -> str:
     """Return a graph as canonical JSON: the same graph gives the same text."""
-    positions: dict[Location, int] = {}
-    rows: list[list[Any]] = []
-
-    def position(location: Location) -> int:
-        if location not in positions:
-            caller = None if location.caller is None else position(location.caller)
-            positions[location] = len(rows)
-            rows.append([location.file, location.line, location.column, location.name, caller])
-        return positions[location]
+    locations = LocationRows()
 
     def table(records: Sequence[Any]) -> list[Any]:
-        names = [field.name for record in records[:1] for field in fields(record) if field.name != "index"]
+        names = [each.name for record in records[:1] for each in fields(record) if each.name != "index"]
         return list(map(attrgetter(*names), records)) if records else []
 
     tables = {attribute.name: table(getattr(graph, attribute.name)) for attribute in fields(graph)}
-    document = {"schema": SCHEMA, **tables, "locations": rows}  # written last, when all others have put theirs there
-    return json.dumps(document, separators=(",", ":"), default=position)
+    # Locations are written last, when all others have put theirs there.
+    document = {"schema": SCHEMA, **tables, "locations": locations.rows}
+    return json.dumps(document, separators=(",", ":"), default=locations.position)
 
 
 def graph_from_json(text: str) -> Graph:
@@ -325,9 +360,7 @@ def graph_from_json(text: str) -> Graph:
         raise UsageError("The text is not a graph; expected JSON that graph_to_json wrote.") from error
     if schema != SCHEMA:
         raise UsageError(f"The graph has schema {schema!r}; expected {SCHEMA}. Build it again with this version.")
-    locations: list[Location] = []
-    for file, line, column, name, caller in document["locations"]:
-        locations.append(Location(file, line, column, name, None if caller is None else locations[caller]))
+    locations = locations_of_rows(document["locations"])
     return Graph(
         functions=tuple(
             Function(name, region, tuple(arguments), tuple(parameters), *flags)

@@ -71,7 +71,7 @@ class Lab(LooksInside):
 
     def effects(self, kernel: Kernel, /, *args: Any, target: str | None = None, **meta: Any) -> Effects:
         """Return a kernel's memory effects by argument; of an autotuned one, the union over its configs."""
-        effects = union_of([self.compiler.effects(job) for job in self._jobs(kernel, target, args, meta)])
+        effects = union_of(self.compiler.effects_of_each(tuple(self._jobs(kernel, target, args, meta))))
         memory = memory_of(named_arguments(kernel, args, meta))
         return with_aliases(effects, [(name, tensor.data_ptr()) for name, tensor in memory.items()])
 

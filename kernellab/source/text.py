@@ -114,10 +114,22 @@ _DEFINED: WeakKeyDictionary[FunctionType, Mapping[str, Any]] = WeakKeyDictionary
 
 
 def signature_names(node: ast.FunctionDef | ast.Lambda) -> set[str]:
-    """Return the names in the defaults and annotations of a function."""
+    """Return the names in the defaults and annotations of a function.
+
+    Annotations of local variables, of which Python keeps no name, count as well: Triton evaluates them.
+    """
     arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
     parts = [*node.args.defaults, *(d for d in node.args.kw_defaults if d), *(a.annotation for a in arguments)]
+    parts += [each.annotation for each in _statements(node) if isinstance(each, ast.AnnAssign)]
     return {n.id for part in parts if part is not None for n in ast.walk(part) if isinstance(n, ast.Name)}
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the statements of a function, those of its loops and branches included."""
+    body = getattr(node, "body", ())
+    for statement in (*body, *getattr(node, "orelse", ())) if isinstance(body, list) else ():
+        yield statement
+        yield from _statements(statement)
 
 
 def signature_values(

@@ -331,10 +331,36 @@ def test_something_else_than_a_kernel_is_refused(lab: kernellab.Lab) -> None:
         lab.compile(len, X)
 
 
-@pytest.mark.slow
-def test_effects_compile_no_further_than_ttir(fresh: kernellab.Lab) -> None:
-    fresh.effects(samples.add_kernel, **ADD)
-    assert not list(fresh.compiler.folder.rglob("*.cubin"))
+def test_effects_need_no_ptx(fresh: kernellab.Lab) -> None:
+    x = torch.zeros(64, dtype=torch.int32)
+    assert fresh.effects(samples.unassemblable_kernel, x, BLOCK=64).writes == {"x_ptr"}
+    with pytest.raises(CompileError, match="ptxas refused it"):
+        fresh.compile(samples.unassemblable_kernel, x, BLOCK=64)
+
+
+def test_effects_of_a_known_kernel_start_no_worker(tmp_path: Path) -> None:
+    with shared_lab(store=tmp_path) as lab:
+        first = lab.effects(samples.add_kernel, **ADD)
+        compiled = lab.compile(samples.add_kernel, **{**ADD, "BLOCK": 128})
+    with kernellab.Lab(store=tmp_path) as lab:
+        again = lab.effects(samples.add_kernel, **ADD)
+        of_compiled = lab.effects(samples.add_kernel, **{**ADD, "BLOCK": 128})
+        graph = lab.graph(samples.add_kernel, **{**ADD, "BLOCK": 128})
+        assert all(worker.pid is None for worker in lab._pool.workers)
+    assert again == first
+    assert of_compiled == compiled.effects
+    assert graph == compiled.graph
+
+
+@pytest.mark.parametrize("harm", ['{"analysis": "of another release"}', "{", ""])
+def test_kept_effects_that_cannot_be_read_are_found_anew(tmp_path: Path, harm: str) -> None:
+    with shared_lab(store=tmp_path) as lab:
+        first = lab.effects(samples.add_kernel, **ADD)
+    (kept,) = tmp_path.rglob(EFFECTS)
+    kept.write_text(harm)
+    with shared_lab(store=tmp_path) as lab:
+        assert lab.effects(samples.add_kernel, **ADD) == first
+    assert kept.read_text() != harm
 
 
 def test_equal_tensors_are_reported_as_aliases(lab: kernellab.Lab) -> None:

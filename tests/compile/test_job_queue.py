@@ -7,7 +7,7 @@ from contextlib import ExitStack
 import pytest
 import torch
 
-from kernellab.compile.cache import JobQueue
+from kernellab.compile.job_queue import JobQueue
 from kernellab.compile.types import CompileJob, compile_job
 from kernellab.errors import LaunchError, WorkerDied
 from kernellab.target import Target

@@ -44,20 +44,6 @@ def graphs_of_case(case: Case, target: str = "cuda:90") -> tuple[Graph, Graph]:
     return graphs_of(case.kernel, case.arguments(), target, **case.constants(), **case.options)
 
 
-def module_texts(case: Case, target: str = "cuda:90") -> tuple[str, str]:
-    """Return the printed form of a case's raw and of its optimised module."""
-    given = modules_of(case.kernel, case.arguments(), target, **case.constants(), **case.options)
-    raw, optimised = (str(module) for module, _, _ in given)
-    return raw, optimised
-
-
-def parameters_of(case: Case) -> tuple[tuple[str, str], ...]:
-    """Return the names and types that a case's launch gives to the arguments of its module."""
-    given = modules_of(case.kernel, case.arguments(), "cuda:90", **case.constants(), **case.options)
-    _, _, parameters = next(given)
-    return tuple(parameters)
-
-
 def interpreter_command(program: str) -> list[str]:
     """Return the command that runs a module of this folder."""
     return [sys.executable, "-W", "ignore", "-m", f"tests.ir.{program}"]

@@ -48,6 +48,12 @@ def test_a_global_that_only_a_default_names_comes_along() -> None:
     assert bindings(closure, "scaled")["SCALE"] == Constexpr(Constant(3))
 
 
+def test_a_global_that_only_annotates_a_local_variable_comes_along() -> None:
+    text = "@triton.jit\ndef least(width):\n    if width:\n        low: tl.constexpr = -1\n    return width\n"
+    closure, _ = closure_of(defined(text, "least.py").least)
+    assert bindings(closure, "least") == {"tl": Import("triton.language")}
+
+
 def test_a_global_shadowed_by_a_local_variable_stays_behind() -> None:
     closure, _ = closure_of(samples.add_kernel)
     assert "x" not in bindings(closure, "add_kernel")

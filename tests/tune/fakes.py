@@ -13,7 +13,7 @@ from kernellab.checking.reference import Reference
 from kernellab.compile.types import Compiled, CompileJob, Resources
 from kernellab.errors import KernellabError
 from kernellab.ir.effects import Effects
-from kernellab.ir.graph import Block, Function, Graph, Location, Operation, Region
+from kernellab.ir.graph import Block, Function, Graph, Location, Operation, Region, StoredGraph
 from kernellab.target import Target
 from kernellab.timing.bench import measure_singly
 from kernellab.timing.bench_jobs import NOT_COMPARED, LaunchTimes
@@ -45,7 +45,9 @@ def config(block: int, warps: int = 4) -> Config:
 def compiled(*, registers: int = 32, spill_bytes: int = 0, fits: bool = True) -> Compiled:
     why_not = None if fits else "it needs 400,000 bytes of shared memory and cuda:90 has 232,448"
     resources = Resources(registers, spill_bytes, spill_bytes, 1024, 128, 0.5, "registers", fits, why_not)
-    return Compiled("kernel", TARGET, (), {}, resources, 0.25, {}, _GRAPH, Effects((), ()), Path(), "digest")
+    return Compiled(
+        "kernel", TARGET, (), {}, resources, 0.25, {}, Effects((), ()), StoredGraph(_GRAPH), Path(), "digest"
+    )
 
 
 def candidate_of(launched: Config, index: int = 0, **more: Any) -> Implementation:

@@ -14,7 +14,7 @@ from kernellab._triton.mlir import flattened_parameters, graph_of_module
 from kernellab._triton.specialize import specialize
 from kernellab.compile.types import Compiled, Parameter, Resources
 from kernellab.ir.effects import effects_of
-from kernellab.ir.graph import Graph
+from kernellab.ir.graph import Graph, StoredGraph
 from kernellab.launch.arguments import values_of
 from kernellab.launch.run import Run
 from kernellab.target import parse_target
@@ -76,8 +76,8 @@ def compiled_of(name: str, folder: Path) -> Compiled:
         resources=RESOURCES,
         seconds=0.3124,
         stage_seconds={},
-        graph=graph,
         effects=effects_of(graph),
+        stored_graph=StoredGraph(graph),
         folder=folder / name,
         digest=name,
     )

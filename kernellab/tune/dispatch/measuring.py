@@ -15,7 +15,8 @@ from typing import Any
 
 from kernellab._triton.kernel import Kernel, parameter_names
 from kernellab.benchmark.spec import BenchmarkSpec, CaseArguments
-from kernellab.compile.cache import Compiler, JobSource, resolve_job
+from kernellab.compile.cache import Compiler
+from kernellab.compile.job_queue import JobSource, resolve_job
 from kernellab.compile.types import CompileJob
 from kernellab.errors import KernellabError
 from kernellab.store import Version
