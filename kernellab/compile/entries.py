@@ -193,6 +193,6 @@ def _entries(folder: Path) -> list[tuple[Path, float, int]]:
     entries = []
     for path in [*folder.glob("??/*"), *folder.glob(".*")]:
         with contextlib.suppress(OSError):  # another process may be evicting, or building, at the same time
-            size = sum(file.stat().st_size for file in path.rglob("*"))
+            size = sum(size_bytes for _, size_bytes in listing_of(path))
             entries.append((path, path.stat().st_mtime, size))
     return entries
