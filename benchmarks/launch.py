@@ -1,5 +1,7 @@
 """Host time of one launch: the raw launcher, Triton's own paths, and the lab's, for 4, 8 and 16 arguments.
 
+The columns named grid launch on a grid function that calls `triton.cdiv`; the others on a tuple.
+
 Usage: python -m benchmarks.launch [FILE] [--stand-in]. All figures come from one process, taken in turns in alternating
 order: medians of microseconds, and of the ratios within a round. The kernels are so small that the GPU never falls
 behind. With --stand-in it needs no GPU: a CUDA driver whose functions return at once takes the launches, so that the
@@ -22,8 +24,15 @@ import triton.language as tl
 import kernellab
 
 ROUNDS, LAUNCHES = 120, 100
-CONTENDERS = ("raw", "jit", "lab", "autotuner", "tuned lab")
-LIMITS = {"lab / raw": 1.12, "tuned lab / raw": 1.12, "lab / jit": 0.6, "tuned lab / autotuner": 0.35}
+CONTENDERS = ("raw", "jit", "lab", "lab grid", "autotuner", "tuned lab", "tuned grid")
+LIMITS = {
+    "lab / raw": 1.12,
+    "lab grid / raw": 1.2,
+    "tuned lab / raw": 1.12,
+    "tuned grid / raw": 1.2,
+    "lab / jit": 0.6,
+    "tuned lab / autotuner": 0.35,
+}
 
 
 @triton.jit
@@ -72,6 +81,7 @@ def contenders(
     given = dict(zip(kernel.arg_names, args, strict=False))
     scope = dict(kernel=kernel, bound=bound, autotuner=autotuner, bound_tuner=bound_tuner, stream=stream, **given)
     scope |= {"run": compiled.run, "function": compiled.function, "packed": compiled.packed_metadata}
+    scope |= {"grid": lambda meta: (triton.cdiv(meta["BLOCK"], 1024),)}
     arguments = ", ".join(given)
     constants = "".join(f", {name}={value!r}" for name, value in meta.items())
     flat = "".join(f", {value!r}" for value in meta.values())
@@ -79,8 +89,10 @@ def contenders(
         f"run(1, 1, 1, stream, function, packed, None, None, None, {arguments}, 1024{flat})",
         f"kernel[(1,)]({arguments}, BLOCK=1024{constants})",
         f"bound[(1,)]({arguments}, BLOCK=1024{constants})",
+        f"bound[grid]({arguments}, BLOCK=1024{constants})",
         f"autotuner[(1,)]({arguments}{constants})",
         f"bound_tuner[(1,)]({arguments}{constants})",
+        f"bound_tuner[grid]({arguments}{constants})",
     )
     return {name: eval(f"lambda: {call}", scope) for name, call in zip(CONTENDERS, calls, strict=True)}
 
@@ -112,14 +124,14 @@ def rows(bind: Callable[[Any], Any], device: str, stream: int) -> list[str]:
         pairs = [limit.split(" / ") for limit in LIMITS]
         ratios = [statistics.median(each[one] / each[other] for each in rounds) for one, other in pairs]
         cells = "  ".join(f"{value:{len(name)}.2f}" for name, value in zip(LIMITS, ratios, strict=True))
-        found.append(f"{count:9} {''.join(f'{value:10.2f}' for value in us)}  {cells}")
+        found.append(f"{count:9} {''.join(f'{value:11.2f}' for value in us)}  {cells}")
     return found
 
 
 def main(*args: str) -> None:
     target = next((arg for arg in args if not arg.startswith("-")), None)
     versions = f"triton {triton.__version__}, torch {torch.__version__}, Python {sys.version.split()[0]}"
-    header = f"arguments {''.join(f'{name:>10}' for name in CONTENDERS)}  {'  '.join(LIMITS)}"
+    header = f"arguments {''.join(f'{name:>11}' for name in CONTENDERS)}  {'  '.join(LIMITS)}"
     if "--stand-in" in args:
         from benchmarks.cuda_stand_in import Binding, use_stand_in
 

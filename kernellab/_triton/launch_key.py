@@ -195,6 +195,11 @@ class ArgumentLayout:
         """The parameters of some kinds."""
         return [slot.name for slot in self.slots if slot.kind in kinds]
 
+    @property
+    def fixed_names(self) -> frozenset[str]:
+        """The parameters that have one value in all launches of one entry."""
+        return frozenset(s.name for s in self.slots if s.is_keyed_by_value or s.kind is ArgumentKind.CONFIG)
+
 
 def convention_of(driver: Any) -> CallingConvention:
     """The calling convention of the installed Triton, if ``driver`` is its driver of NVIDIA GPUs."""

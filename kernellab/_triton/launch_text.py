@@ -184,10 +184,20 @@ def _inner_heuristic_lines(layout: ArgumentLayout) -> list[str]:
     ]
 
 
-def grid_lines(layout: ArgumentLayout) -> list[str]:
+def _remembered_grid_lines() -> list[str]:
+    """Statements that replace a grid function by its extents, if these are known for the variables that it reads."""
+    return [
+        "if _kl_type(_kl_grid) is _kl_python:",
+        "    _kl_memo = _kl_memos.by_code.get(_kl_id(_kl_grid.__code__))",
+        "    if _kl_memo is not None: _kl_grid = _kl_memo.extents.get(_kl_memo.values(_kl_grid), _kl_grid)",
+    ]
+
+
+def grid_lines(layout: ArgumentLayout, evaluate: str = "_kl_grid({})") -> list[str]:
     """Statements that compute the extents of the grid, which may be a function, or leave for the slow path.
 
-    Where launches are recorded, a grid function without a launch before leaves for the slow path, which records it.
+    ``evaluate`` is the call of such a function, with braces for the dictionary of arguments. Where launches are
+    recorded, a grid function without a launch before leaves for the slow path, which records it.
     """
     bound = ", ".join(f"{slot.name!r}: {slot.name}" for slot in layout.slots)
     lines = [
@@ -195,7 +205,7 @@ def grid_lines(layout: ArgumentLayout) -> list[str]:
         "    if _kl_callable(_kl_grid):",
         "        if _kl_type(_kl_grid) is _kl_python and _kl_id(_kl_grid.__code__) not in _kl_codes:",
         f"            if _kl_keeps(): {leave_line(layout)}",
-        f"        _kl_grid = _kl_grid({{{bound}}})",
+        f"        _kl_grid = {evaluate.format(f'{{{bound}}}')}",
         "    if _kl_type(_kl_grid) is _kl_list: _kl_grid = _kl_tuple(_kl_grid)",
         f"    if _kl_type(_kl_grid) is not _kl_tuple: {leave_line(layout)}",
         "_kl_count = _kl_len(_kl_grid)",
@@ -317,7 +327,8 @@ def guarded_source(layout: ArgumentLayout, features: Features, circumstances: Ci
         f"    return _kl_general(_kl_grid, {arguments})",
         *chosen,
         *(["_kl_tuner.best_config = _kl_choice"] if layout.configs else []),
-        *grid_lines(layout),
+        *_remembered_grid_lines(),
+        *grid_lines(layout, evaluate="_kl_memos.evaluate(_kl_grid, {})"),
         "_kl_stream = _kl_current_stream(_kl_here)",
         "try:",
         f"    {direct_call(layout) if circumstances.is_direct else launch_call(layout, 'None, None, None')}",

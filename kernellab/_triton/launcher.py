@@ -22,6 +22,7 @@ from triton.compiler import CompiledKernel
 from triton.knobs import HookChain
 from triton.runtime.driver import driver as drivers
 
+from kernellab._triton.grid_functions import GridMemos
 from kernellab._triton.kernel import Bound, jit_function, pass_by_position
 from kernellab._triton.launch_key import (
     MISSING,
@@ -313,6 +314,7 @@ class Launcher:
             **{f"_kl_set_{group}": vars(getattr(knobs, group)) for group in KNOB_GROUPS},
             **{f"_kl_were_{group}": values for group, values in were.items()},
             **compiled_scope,
+            "_kl_memos": GridMemos(layout.fixed_names),
         }
         circumstances = Circumstances(
             options=tuple(options),

@@ -19,6 +19,7 @@ from collections import namedtuple
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
@@ -88,16 +89,12 @@ def _lambdas(text: str, code: CodeType) -> Iterator[ast.Lambda]:
 
     Python 3.12 gives the instructions of a constant body no positions; there the constants decide.
     """
-    try:
-        tree = ast.parse(text)
-    except SyntaxError:
-        return
     # Instructions without text have no position.
     places = [place for place in code.co_positions() if None not in place[:3] and place[3]]
     first = min(((line, column) for line, _, column, _ in places), default=(0, 0))
     last = max(((end_line, end_column) for _, end_line, _, end_column in places), default=(0, 0))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Lambda) and node.lineno == code.co_firstlineno:
+    for node in _lambda_nodes(text):
+        if node.lineno == code.co_firstlineno:
             body = node.body
             if not any(last):
                 constants = compile(ast.Expression(node), "", "eval").co_consts
@@ -108,6 +105,15 @@ def _lambdas(text: str, code: CodeType) -> Iterator[ast.Lambda]:
             end = (body.end_lineno or body.lineno, body.end_col_offset or 0)
             if (body.lineno, body.col_offset) <= first and last <= end:
                 yield node
+
+
+@lru_cache(maxsize=8)
+def _lambda_nodes(text: str) -> tuple[ast.Lambda, ...]:
+    """Return all lambdas of a text; none if it is not Python."""
+    try:
+        return tuple(node for node in ast.walk(parse_python(text)) if isinstance(node, ast.Lambda))
+    except SyntaxError:
+        return ()
 
 
 _DEFINED: WeakKeyDictionary[FunctionType, Mapping[str, Any]] = WeakKeyDictionary()
