@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -109,6 +109,11 @@ class IpcExport:
     def storages(self) -> tuple[Any, ...]:
         """The storages so far; None stands for no memory at all."""
         return tuple(self._storages)
+
+    def storages_of(self, arguments: Collection[str]) -> list[Any]:
+        """Return the storages of some arguments, but those without memory."""
+        indices = [i for i, names in sorted(self.names.items()) if not set(names).isdisjoint(arguments)]
+        return [s for s in map(self._storages.__getitem__, indices) if s is not None and s.nbytes()]
 
     def without_memory(self) -> frozenset[str]:
         """Return the arguments that are null pointers: tensors without elements, and addresses that are none."""

@@ -1,7 +1,7 @@
 """Trial launches on a GPU: a worker process runs the first launch and takes the damage of a faulty kernel.
 
-Clean trials are logged for later sessions, unless the kernel's addresses depend on loaded values: then a trial covers
-the values of its own launch alone, and each session tries the first launch of a specialization.
+Clean trials are logged for later sessions. Where loaded values decide what the kernel touches, a trial covers launches
+on arguments of the same contents alone.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 
 from kernellab.compile.entries import triton_files
 from kernellab.errors import KernellabError, RunError, StoreError, WorkerDied, WorkerTimeout, stopped_text
+from kernellab.gpu.contents import contents_digest
 from kernellab.gpu.driver import uuid_of
 from kernellab.gpu.ipc import BinaryLaunch, IpcExport, needs_torch_mapping
 from kernellab.gpu.worker import (
@@ -31,7 +32,7 @@ from kernellab.gpu.worker import (
     try_launch,
     warm_up,
 )
-from kernellab.ir.uses import depends_on_data
+from kernellab.ir.uses import DecidingData, deciding_data
 from kernellab.launch.arguments import ArgumentSpec, CannotExport, members_of, memory_of
 from kernellab.launch.bound_launch import BoundLaunch, LookCloser, TrialResult
 from kernellab.launch.calls import Grid3
@@ -54,10 +55,15 @@ def trial_record(
     grid: Grid3,
     arguments: Sequence[tuple[str, ArgumentSpec]],
     sizes_bytes: Sequence[int],
+    contents: str = "",
 ) -> PassedTrial:
-    """Return the record of a clean trial; ``sizes_bytes`` are those of the storages, by index."""
+    """Return the record of a clean trial; ``sizes_bytes`` are those of the storages, by index.
+
+    ``contents`` is a digest of the arguments that it reads, where loaded values decide what it touches.
+    """
     named = [(name, type(spec).__name__, asdict(spec)) for name, spec in arguments]
     fields = {"schema": _SCHEMA, "grid": grid, "arguments": named, "sizes": list(sizes_bytes)}
+    fields |= {"contents": contents} if contents else {}
     text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
     return PassedTrial(digest, device, driver, hashlib.sha256(text.encode()).hexdigest())
 
@@ -163,15 +169,13 @@ class GpuTrials:
         exported = IpcExport(device, mutated, behind=behind)
         try:
             specs = exported.specs({**launch.arguments, **behind.tensors})
-            record = trial_record(
-                launch.handle.hash, device_name(device), driver_version(), launch.grid, specs, _sizes(exported)
-            )
+            record = self._record_of(launch, exported, specs)
             if not forced and self._is_logged(record):
                 self._passed.add(passed)
                 return TrialResult()
             if not forced and (*passed, _launch_key(launch.arguments, launch.grid)) in self._passed_elsewhere:
                 self._passed.add(passed)
-                self._log_trial(record, launch)
+                self._log_trial(record)
                 return TrialResult()
             job = _job(launch, exported, specs)
         except CannotExport as exc:
@@ -187,23 +191,35 @@ class GpuTrials:
             raise trial_error(launch, look_closer, exported, outcome)
         self._passed.add(passed)
         if outcome.placing is not Placing.ORIGINALS:
-            self._log_trial(record, launch)
+            self._log_trial(record)
         return _result(outcome)
 
     def record_passed_launch(self, digest: str, device: int, arguments: Mapping[str, Any], grid: Grid3) -> None:
         """Record a clean launch elsewhere in a worker, on copies between redzones; its trial is skipped."""
         self._passed_elsewhere.add((digest, device, _launch_key(arguments, grid)))
 
-    def _is_logged(self, record: PassedTrial) -> bool:
+    def _record_of(self, launch: BoundLaunch, exported: IpcExport, specs: Specs) -> PassedTrial | None:
+        """Return the record of a trial; None if it holds for no other launch, or there is no log."""
+        compiled, contents = launch.compiled, ""
+        if self.log is None or compiled.effects.unknown:
+            return None
+        data = deciding_data(compiled.graph)
+        if data is DecidingData.LOADED:
+            contents = contents_digest(exported.storages_of(compiled.effects.reads | compiled.effects.atomics)) or ""
+        if data is not DecidingData.NONE and not contents:
+            return None
+        place = launch.handle.hash, device_name(exported.device), driver_version()
+        return trial_record(*place, launch.grid, specs, _sizes(exported), contents)
+
+    def _is_logged(self, record: PassedTrial | None) -> bool:
         """Whether an earlier session tried this launch."""
         with contextlib.suppress(StoreError):
-            return self.log is not None and record in self.log
+            return self.log is not None and record is not None and record in self.log
         return False
 
-    def _log_trial(self, record: PassedTrial, launch: BoundLaunch) -> None:
-        """Log a clean trial on copies if it holds for all values of the arguments."""
-        compiled = launch.compiled
-        if self.log is not None and not compiled.effects.unknown and not depends_on_data(compiled.graph):
+    def _log_trial(self, record: PassedTrial | None) -> None:
+        """Log a clean trial on copies."""
+        if self.log is not None and record is not None:
             with contextlib.suppress(StoreError):  # then the next session tries again
                 self.log.add(record)
 

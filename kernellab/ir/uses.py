@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 
 from kernellab.errors import UsageError, choice_message
 from kernellab.ir.graph import FOR_BOUNDS, Graph, Operation, joins, reachable
@@ -98,22 +99,31 @@ class Uses:
                 self._copy([yielded] * len(operation.results), operation.results)
 
 
-def depends_on_data(graph: Graph) -> bool:
-    """Whether loaded values decide on an address, mask, branch, loop or assertion.
+class DecidingData(Enum):
+    """The data besides grid, sizes and numbers that decides on an address, mask, branch, loop or assertion.
 
-    Where they do not, two launches of the same grid, on arguments of the same sizes and with the same numbers, touch
-    the same addresses and end the same way. Code from outside that is not pure may do anything, and an address that is
-    made of an integer counts as data.
+    Where there is ``NONE``, two launches of the same grid, on arguments of the same sizes and with the same numbers,
+    touch the same addresses and end the same way. With ``LOADED`` values, they do on arguments of the same contents,
+    but for the order of atomic operations. ``UNKNOWN`` is that of foreign code and of addresses made of integers.
     """
+
+    NONE = "none"
+    LOADED = "loaded"
+    UNKNOWN = "unknown"
+
+
+def deciding_data(graph: Graph) -> DecidingData:
+    """Return the data that decides what a launch touches. Foreign code that is not pure may do anything."""
     foreign = [operation for operation in graph.operations if operation.name in FOREIGN_CODE]
     if any(operation.attribute("pure") != "true" for operation in foreign):
-        return True
+        return DecidingData.UNKNOWN
     uses = Uses(graph)
     deciding = [value for operation in graph.operations for value in _deciding_operands(uses, operation)]
-    return any(
-        bool(operation.results) if operation.name in MEMORY else operation.name in {"tt.int_to_ptr", *FOREIGN_CODE}
-        for operation in map(graph.operations.__getitem__, uses.leading_to(deciding))
-    )
+    leading = [graph.operations[index] for index in uses.leading_to(deciding)]
+    if any(operation.name in {"tt.int_to_ptr", *FOREIGN_CODE} for operation in leading):
+        return DecidingData.UNKNOWN
+    is_loaded = any(operation.results and operation.name in MEMORY for operation in leading)
+    return DecidingData.LOADED if is_loaded else DecidingData.NONE
 
 
 def _deciding_operands(uses: Uses, operation: Operation) -> Sequence[int]:

@@ -127,7 +127,7 @@ def test_a_later_session_tries_no_launch_again_that_no_loaded_value_decides(tmp_
     assert torch.equal(out, x)
 
 
-def test_each_session_tries_the_indices_of_its_first_launch_once(tmp_path: Path) -> None:
+def test_each_session_tries_the_new_indices_of_its_first_launch_once(tmp_path: Path) -> None:
     for _ in range(2):
         with session(tmp_path) as each:
             where = order(10, 900)
@@ -151,14 +151,33 @@ def test_an_index_out_of_bounds_in_a_later_session_is_an_error_and_costs_nothing
             assert torch.equal(later.scatter(in_order), in_order.float())
 
 
-def test_a_lock_is_tried_in_each_session(tmp_path: Path) -> None:
-    x, lock = torch.ones(1024, device="cuda"), torch.zeros(1, device="cuda", dtype=torch.int32)
-    for _ in range(2):
-        out = torch.zeros(1, device="cuda")
-        with session(tmp_path) as each:
-            each.lab.bind(locked_sum)[(8,)](x, lock, out, BLOCK=128)
-            assert each.tried == 1
-        assert out.item() == 1024
+def test_a_later_session_tries_no_launch_again_whose_arguments_have_the_same_contents(tmp_path: Path) -> None:
+    where = order(0, N - 1)
+    for tried in (1, 0):
+        with session(tmp_path) as later:
+            out = later.scatter(where.clone())
+            assert later.tried == tried
+    assert later.trials.asked == []  # not even a worker was asked for
+    assert torch.equal(out[where.long()], torch.arange(N, device="cuda").float())
+
+
+def test_the_contents_of_a_lock_count_as_well(tmp_path: Path) -> None:
+    x = torch.ones(1024, device="cuda")
+    for value, tried in ((1, 1), (1, 0), (2, 1)):
+        lock, out = torch.zeros(1, device="cuda", dtype=torch.int32), torch.zeros(1, device="cuda")
+        with session(tmp_path) as later:
+            later.lab.bind(locked_sum)[(8,)](value * x, lock, out, BLOCK=128)
+            assert later.tried == tried
+        assert out.item() == 1024 * value
+
+
+def test_memory_that_is_only_written_does_not_count(tmp_path: Path) -> None:
+    where, x = order(0, N - 1), torch.rand(N, device="cuda")
+    for rubbish, tried in ((0, 1), (7, 0)):
+        with session(tmp_path) as later:
+            out = torch.full((N,), float(rubbish), device="cuda")
+            later.lab.bind(scatter)[(8,)](x, where, out, N, BLOCK=128)
+            assert later.tried == tried
 
 
 def test_the_bench_is_the_trial_of_a_winner(tmp_path: Path) -> None:

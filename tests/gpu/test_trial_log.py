@@ -39,6 +39,7 @@ def test_the_same_launch_has_the_same_record() -> None:
         {"driver": "580.2"},
         {"grid": (4, 1, 1)},
         {"sizes_bytes": [1196]},
+        {"contents": "0123"},
         {"arguments": (("x_ptr", VIEW), ("n", ScalarSpec(301)))},
         {"arguments": (("x_ptr", replace(VIEW, offset_bytes=4)), ("n", ScalarSpec(300)))},
         {"arguments": (("x_ptr", replace(VIEW, strides=(2,))), ("n", ScalarSpec(300)))},

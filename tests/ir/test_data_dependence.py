@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 import kernellab
-from kernellab.ir.uses import depends_on_data
+from kernellab.ir.uses import DecidingData, deciding_data
 
 X, OUT, WHERE = torch.zeros(256), torch.zeros(256), torch.zeros(256, dtype=torch.int32)
 
@@ -107,14 +107,14 @@ def with_code_from_outside(x_ptr, out_ptr, where_ptr, n, BLOCK: tl.constexpr, PU
 
 def test_an_assertion_about_data_decides_and_one_about_a_number_does_not(lab: kernellab.Lab) -> None:
     args = (X, OUT, WHERE, 250)
-    assert depends_on_data(lab.graph(asserting, *args, BLOCK=64, debug=True))
-    assert not depends_on_data(lab.graph(asserting_of_a_number, *args, BLOCK=64, debug=True))
+    assert deciding_data(lab.graph(asserting, *args, BLOCK=64, debug=True)) is DecidingData.LOADED
+    assert deciding_data(lab.graph(asserting_of_a_number, *args, BLOCK=64, debug=True)) is DecidingData.NONE
 
 
 @pytest.mark.parametrize("pure", [True, False])
 def test_code_from_outside_is_trusted_where_it_is_pure(lab: kernellab.Lab, pure: bool) -> None:
     graph = lab.graph(with_code_from_outside, X, OUT, WHERE, 250, BLOCK=64, PURE=pure)
-    assert depends_on_data(graph) is not pure
+    assert deciding_data(graph) is (DecidingData.NONE if pure else DecidingData.UNKNOWN)
 
 
 @pytest.mark.parametrize(
@@ -133,4 +133,5 @@ def test_code_from_outside_is_trusted_where_it_is_pure(lab: kernellab.Lab, pure:
     ids=lambda value: getattr(value, "__name__", None),
 )
 def test_values_that_are_loaded_count_where_they_decide(lab: kernellab.Lab, kernel: Any, expected: bool) -> None:
-    assert depends_on_data(lab.graph(kernel, X, OUT, WHERE, 250, BLOCK=64)) is expected
+    data = deciding_data(lab.graph(kernel, X, OUT, WHERE, 250, BLOCK=64))
+    assert data is (DecidingData.LOADED if expected else DecidingData.NONE)
