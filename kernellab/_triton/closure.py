@@ -8,6 +8,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from itertools import accumulate
 from types import FunctionType, ModuleType
 from typing import Any
@@ -259,8 +260,8 @@ class Collector:
         if isinstance(value, ModuleType):
             if node is None and not is_installed(value.__name__):
                 return Opaque(f"module {value.__name__}", "it is not installed")
-            chains = frozenset(_chain(part, name) for part in ast.walk(node)) if node is not None else frozenset()
-            return self._bind_members(value, chains - {()}, node)
+            chains = frozenset[tuple[str, ...]]() if node is None else _chains_of(node).get(name, frozenset())
+            return self._bind_members(value, chains, node)
         if is_plain(value):
             return Constant(value)
         if is_interpreted(value):
@@ -383,12 +384,18 @@ def _leads_to_helper(module: ModuleType, chain: tuple[str, ...]) -> bool:
     return helper is not None and not is_of_triton(str(helper.fn.__module__))
 
 
-def _chain(node: ast.AST, name: str) -> tuple[str, ...]:
-    """The attributes of ``name`` in an expression: ("b", "c") for ``name.b.c``, () for anything else."""
-    attributes: tuple[str, ...] = ()
-    while isinstance(node, ast.Attribute):
-        attributes, node = (node.attr, *attributes), node.value
-    return attributes if isinstance(node, ast.Name) and node.id == name else ()
+@lru_cache(maxsize=32)
+def _chains_of(tree: ast.AST) -> Mapping[str, frozenset[tuple[str, ...]]]:
+    """The attributes that a text reads, by the name that they start from: ("b", "c") for ``name.b.c``."""
+    chains: dict[str, set[tuple[str, ...]]] = {}
+    for part in ast.walk(tree):
+        attributes: tuple[str, ...] = ()
+        start = part
+        while isinstance(start, ast.Attribute):
+            attributes, start = (start.attr, *attributes), start.value
+        if attributes and isinstance(start, ast.Name):
+            chains.setdefault(start.id, set()).add(attributes)
+    return {name: frozenset(read) for name, read in chains.items()}
 
 
 def _wrappers(collector: Collector, kernel: Kernel) -> Iterator[Wrapper]:

@@ -13,6 +13,7 @@ import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableSequence, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import zip_longest
 from types import CodeType, FunctionType
 from typing import Any, Literal, Protocol
@@ -380,10 +381,16 @@ def _source_lines(owner: Any) -> tuple[list[str], int, ast.FunctionDef]:
             kernel=owner.__name__,
         ) from exc
     text = textwrap.dedent("".join(lines))
-    node = next((n for n in ast.walk(parse_python(text)) if isinstance(n, ast.FunctionDef)), None)
+    node = _first_function(text)
     if node is None:
         raise SourceError(f"{owner.__qualname__} is not defined by a def statement.", kernel=owner.__name__)
     return text.splitlines(keepends=True), max(first, 1), node
+
+
+@lru_cache(maxsize=32)
+def _first_function(text: str) -> ast.FunctionDef | None:
+    """The syntax tree of the first function of a text, which nobody changes; one compile asks for it several times."""
+    return next((node for node in ast.walk(parse_python(text)) if isinstance(node, ast.FunctionDef)), None)
 
 
 def fix_signature(function: Any) -> None:
@@ -413,10 +420,15 @@ def scope_of(python: Any) -> dict[str, Any]:
     return {**python.__globals__, **nonlocals_of(python)}
 
 
-def outside_names(python: FunctionType) -> dict[str, set[str]]:
+def outside_names(python: FunctionType) -> Mapping[str, set[str]]:
     """The free names of a function, each with the attributes that it reads of it."""
+    return _names_of_code(python.__code__)
+
+
+@lru_cache(maxsize=512)
+def _names_of_code(code: CodeType) -> Mapping[str, set[str]]:
     attributes: dict[str, set[str]] = {}
-    for name, attribute in _name_lookups(python.__code__, python.__code__.co_freevars):
+    for name, attribute in _name_lookups(code, code.co_freevars):
         attributes.setdefault(name, set()).update({attribute} - {""})
     return attributes
 
