@@ -88,7 +88,9 @@ def shell_with_extension() -> Iterator[Any]:
 
 @cache
 def _workers(count: int) -> tuple[Any, Any]:
-    pool, worker = Pool(COMPILE_WORKER, count), Worker(INTERPRET_WORKER)
+    pool = Pool(COMPILE_WORKER, count)
+    pool.server.preload(INTERPRET_WORKER.modules)
+    worker = Worker(INTERPRET_WORKER, pool.server)
     for owned in (pool, worker):
         atexit.register(owned.close)
     return _LentPool(pool), _Lent(worker)

@@ -26,8 +26,9 @@ from kernellab.launch.runtime import Runtime
 from kernellab.launch.verbs import verbs
 from kernellab.registry import LoadedVersion, Registry, Session, define, keep
 from kernellab.registry.history_frames import frame
+from kernellab.registry.kernels import revive_kernel
 from kernellab.settings import is_interpreting, read_settings, restore_interpreting, set_interpreting_aside
-from kernellab.store import Store
+from kernellab.store import Store, Version
 from kernellab.target import DEFAULT_TARGET, Target, is_lost_to_fork, model_name, parse_target, well_formed_target
 from kernellab.workers.forks_and_interrupts import at_fork, in_background, rlock, run_uninterrupted
 from kernellab.workers.scratch import Scratch, has_room, why_no_room
@@ -71,7 +72,7 @@ class Workspace:
             self._pool, self._artifacts_folder(folder), self.settings.timeout_s, instead=self._spare_artifacts_folder
         )
         self.kernels = Registry(
-            Store(None if self._scratch else folder), bind=self.bind, notebook=self.settings.notebook
+            Store(None if self._scratch else folder), self._revive, bind=self.bind, notebook=self.settings.notebook
         )
         self.set_interpreting_aside()
 
@@ -170,6 +171,14 @@ class Workspace:
             self._twins[number] = (ref(kernel, lambda gone: _delete_twin(twins, number, gone)), twin)
             self.launches.activate()
         return twin
+
+    def _revive(self, version: Version) -> Any:
+        """Return the kernel of a stored version, bound as it is: a twin would keep it, whose names it has, for good."""
+        from kernellab._triton.bound import bind_in_place
+
+        kernel = bind_in_place(revive_kernel(version), self.launches)
+        self.launches.activate()
+        return kernel
 
     def frame(self, table: str) -> Any:
         """Return ``kernels``, ``launches`` or ``measurements`` of the whole history as a DataFrame."""

@@ -69,7 +69,6 @@ class Runtime:
     dispatch_reporter: Callable[..., AbstractContextManager[Any]] | None = None
     compile_reporter: Callable[[str], AbstractContextManager[None]] | None = None
     is_closed: bool = False
-    _compiled: dict[str, Compiled] = field(default_factory=dict)
     _sources: MutableMapping[Any, Compiled] = field(default_factory=WeakKeyDictionary)
     _local: threading.local = field(default_factory=threading.local)
     _recording: ContextVar[Recorder | None] = field(default_factory=lambda: ContextVar("recording", default=None))
@@ -125,7 +124,6 @@ class Runtime:
             self.trials.prepare()  # the worker gets ready while the kernel compiles
         with self.compiling(job.closure.name):
             compiled = self.compiler.compile(job)
-        self._compiled[compiled.digest] = compiled
         self._sources[src] = compiled
         files = triton_files(compiled)
         notify_listener(src, files, compiled.stage_seconds, compiled.digest, compiled.from_cache)
@@ -153,7 +151,7 @@ class Runtime:
             launch.handle, launch.arguments = self._translate_errors(launch, resolve)
             if launch.handle is None:
                 return None
-            launch.compiled = self._compiled[launch.handle.hash]
+            launch.compiled = self._sources[launch.handle.src]
             if is_launched:
                 launch.grid = evaluated_grid(kernel, grid, launch.arguments)
                 self._launch(launch)
@@ -188,7 +186,8 @@ class Runtime:
 
     def effects_of(self, handle: Any) -> Effects | None:
         """The effects of a launched handle; None if another runtime compiled it."""
-        compiled = self._compiled.get(getattr(handle, "hash", ""))
+        source = getattr(handle, "src", None)
+        compiled = None if source is None else self._sources.get(source)
         return None if compiled is None else compiled.effects
 
     def launch_error(

@@ -10,8 +10,9 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from kernellab._triton.closure import decorated_closure_of
@@ -54,14 +55,17 @@ class Registry:
     """Kernels by id, name and version.
 
     ``revive`` makes a kernel of a version from the store, ``bind`` one that launches through the lab of any kernel.
-    ``notebook`` is kept with versions that cells define.
+    ``notebook`` is kept with versions that cells define. The latest ``most_kernels`` are kept alive; of earlier ones,
+    those that the session still has are found, and others are made from the store again.
     """
 
     store: Store
     revive: Callable[[Version], Any] = revive_kernel
     bind: Callable[[Any], Any] = lambda kernel: kernel
     notebook: str = ""
-    _kernels: dict[int, Any] = field(default_factory=dict)
+    most_kernels: int = 256
+    _kernels: MutableMapping[int, Any] = field(default_factory=weakref.WeakValueDictionary)
+    _latest: dict[int, Any] = field(default_factory=dict)
     _entries: dict[int, _Entry] = field(default_factory=dict)
     _current: dict[str, Version] = field(default_factory=dict)
     _launched: set[int] = field(default_factory=set)
@@ -208,6 +212,7 @@ class Registry:
         with self._lock:
             self.store.remove(version.id)
             self._kernels.pop(version.id, None)
+            self._latest.pop(version.id, None)
             if self._current.get(version.name) == version:
                 del self._current[version.name]
         return version
@@ -256,10 +261,21 @@ class Registry:
         epoch = self.store.database.epoch()
         with self._lock:
             self._kernels[version.id] = kernel
+            self._latest.pop(version.id, None)
+            self._latest[version.id] = kernel
+            while len(self._latest) > self.most_kernels:
+                del self._latest[next(iter(self._latest))]
             for layer in (*decorators_of(kernel), jit_function(kernel)):
-                self._entries[id(layer)] = _Entry(weakref.ref(layer), weakref.ref(kernel), version, epoch)
+                gone = partial(_delete_entry, self._entries, id(layer))
+                self._entries[id(layer)] = _Entry(weakref.ref(layer, gone), weakref.ref(kernel), version, epoch)
             if is_current:
                 self._current[version.name] = version
+
+
+def _delete_entry(entries: dict[int, _Entry], number: int, gone: weakref.ref[Any]) -> None:
+    """Delete the entry of a layer that was collected, unless another one has its id by now."""
+    if number in entries and entries[number].layer is gone:
+        del entries[number]
 
 
 def _name_of(kernel: Kernel) -> str:

@@ -2,7 +2,7 @@
 
 It takes jobs from the inherited socket FD, one at a time, and answers each with a result or a failure. It ends with
 the process that started it. Called with ``forkserver`` instead of ``worker``, it imports the modules and forks a
-worker for each request on FD.
+worker for each request on FD; the first message to the fork says which kind of worker it becomes.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import ModuleType
 from typing import NoReturn
 
 from kernellab.workers.process import FORK, READY, Channel, ChannelClosedError, pack_message
-from kernellab.workers.worker import WorkerCall, failure_of
+from kernellab.workers.worker import WorkerCall, WorkerKind, failure_of
 
 _PARENT_POLL_S = 1.0
 _LAST_WAIT_S, _LAST_POLL_S = 1.0, 0.002
@@ -141,7 +141,11 @@ class ServerLoop:
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.close(log)
-        serve(Channel(socket.socket(fileno=connection)))
+        try:
+            _serve_as_kind(Channel(socket.socket(fileno=connection)))
+        except BaseException:  # noqa: BLE001 - a fork must not go on in the server's loop
+            traceback.print_exc()
+            os._exit(1)
         os._exit(0)
 
     def _reap(self) -> None:
@@ -155,6 +159,24 @@ class ServerLoop:
                 if lifeline is not None:
                     _send_number(lifeline, os.waitstatus_to_exitcode(status))
                     lifeline.close()
+
+
+def _serve_as_kind(channel: Channel) -> None:
+    """Become a worker of the kind that the first message names, then answer jobs."""
+    with contextlib.suppress(ChannelClosedError):
+        kind: WorkerKind = channel.receive()
+        os.environ.update(kind.environment)
+        _preload(kind.preload)
+        serve(channel)
+
+
+def _preload(entries: Iterable[str]) -> None:
+    """Import modules; of ``module:function``, call the function as well."""
+    for entry in entries:
+        module, _, function = entry.partition(":")
+        imported = importlib.import_module(module)
+        if function:
+            getattr(imported, function)()
 
 
 def _lead_a_group(pid: int) -> None:
@@ -219,11 +241,7 @@ def main(arguments: Sequence[str], path: Sequence[str]) -> None:
     mode, descriptor, parent, *modules = arguments
     if mode == "worker":
         _end_with(int(parent))
-    for entry in modules:
-        module, _, function = entry.partition(":")
-        imported = importlib.import_module(module)
-        if function:
-            getattr(imported, function)()
+    _preload(modules)
     settle(path)
     connected = socket.socket(fileno=int(descriptor))
     if mode == "worker":

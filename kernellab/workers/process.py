@@ -1,7 +1,7 @@
 """Child processes, spawned or forked from a server with preloaded modules, and their messages.
 
-A fork server makes a pool cheap: its modules are imported once, and each worker is a fork of it, started within
-milliseconds. It must never hold a GPU context or threads, since neither survives a fork.
+A fork server makes workers cheap: its modules are imported once, and each worker is a fork of it, started within
+milliseconds, which shares its memory. It must never hold a GPU context or threads, since neither survives a fork.
 
 No process is identified by its pid alone. A spawned process is signalled through its pidfd. A fork belongs to the
 server: each has a socket, its lifeline, over which the server reports pid and exit status. When this end is shut or
@@ -299,6 +299,11 @@ class ForkServer:
 
     def __post_init__(self) -> None:
         at_fork(self, in_child=ForkServer._disown)
+
+    def preload(self, modules: Sequence[str]) -> None:
+        """Let a server that starts from now on import ``modules``, too."""
+        with self._lock:
+            self.modules = tuple(dict.fromkeys((*self.modules, *modules)))
 
     def start(self) -> None:
         """Start the server, without waiting for its imports."""

@@ -87,6 +87,11 @@ class WorkerKind:
     preload: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """The modules of ``preload``."""
+        return tuple(entry.partition(":")[0] for entry in self.preload)
+
 
 def answer_at_once(payload: None, progress: ProgressCallback) -> None:
     """Do nothing: the answer shows that the process has imported its modules."""
@@ -218,6 +223,8 @@ class Worker:
                 self._process = spawn(self.kind.preload, self.kind.environment)
             else:
                 self._process = self.server.fork(timeout_s, subject, stop)
+                with contextlib.suppress(ChannelClosedError):  # then the job says how it ended
+                    self._process.channel.send(pack_message(self.kind), limit_of(timeout_s, subject, stop))
         return self._process
 
     def _stop_process(self) -> int | None:
@@ -271,7 +278,7 @@ class Pool:
     def __init__(self, kind: WorkerKind, size: int) -> None:
         if size < 1:
             raise UsageError(f"A pool has {size} workers; expected at least 1.")
-        self.server = ForkServer(kind.preload, kind.environment)
+        self.server = ForkServer(kind.modules, kind.environment)
         self.workers = tuple(Worker(kind, self.server) for _ in range(size))
         self._at_work: AtWork
         self._free: queue.SimpleQueue[Worker]

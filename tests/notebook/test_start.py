@@ -1,0 +1,179 @@
+"""What ``%load_ext`` leaves to the background, and what becomes of that."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernellab.errors import KernellabError, UnknownTarget, UsageError
+from kernellab.notebook.lab_opening import LabOpening
+
+_SHELL = """
+import os, sys
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+shell.colors = "nocolor"
+"""
+
+
+class _Lab:
+    """A lab as far as an opening knows it."""
+
+    def __init__(self) -> None:
+        self.closed = 0
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def run_shell(program: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a program with an IPython shell in a new process."""
+    environment = {**os.environ, "KERNELLAB_STORE": str(folder / "store"), "IPYTHONDIR": str(folder), **variables}
+    return subprocess.run(
+        [sys.executable, "-c", _SHELL + program],
+        check=False,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_loading_the_extension_imports_neither_triton_nor_torch_nor_tables(tmp_path: Path) -> None:
+    program = """
+from kernellab.notebook.lab_opening import LabOpening
+LabOpening.begin = lambda opening: None  # what is left is done before %load_ext returns
+shell.run_cell("%load_ext kernellab").raise_error()
+heavy = ("torch", "triton", "numpy", "pandas", "kernellab.lab", "kernellab.store")
+print(*[name for name in heavy if name in sys.modules])
+print("triton" in shell.magics_manager.magics["cell"])
+"""
+    done = run_shell(program, tmp_path)
+    assert done.stdout.splitlines() == ["", "True"], done.stderr
+
+
+@pytest.mark.slow
+def test_a_cell_that_brings_kernels_waits_for_the_lab_and_another_one_does_not(tmp_path: Path) -> None:
+    program = """
+from kernellab.notebook.lab_opening import LabOpening
+LabOpening.begin = lambda opening: None
+shell.run_cell("%load_ext kernellab").raise_error()
+opening = shell.magics_manager.registry["TritonMagics"].opening
+shell.run_cell("one = 1").raise_error()
+print(opening._lab is None)
+shell.run_cell("import json").raise_error()
+print(opening._lab is None)
+"""
+    done = run_shell(program, tmp_path)
+    assert done.stdout.splitlines() == ["True", "False"], done.stderr
+
+
+@pytest.mark.slow
+def test_what_opening_the_lab_raises_comes_with_the_first_cell(tmp_path: Path) -> None:
+    program = """
+shell.run_cell("%load_ext kernellab").raise_error()
+for _ in range(2):
+    print(type(shell.run_cell("%%triton\\nx = 1").error_in_exec).__name__)
+shell.run_cell("import json").raise_error()
+"""
+    done = run_shell(program, tmp_path, KERNELLAB_TARGET="cuda:9000000")
+    assert [line for line in done.stdout.splitlines() if line in {"UnknownTarget", "NoneType"}] == ["UnknownTarget"] * 2
+    assert "There is no lab for this cell" in done.stderr
+
+
+def test_a_variable_with_a_wrong_value_is_refused_before_anything_loads(tmp_path: Path) -> None:
+    program = """
+print(type(shell.run_cell("%load_ext kernellab").error_in_exec).__name__)
+print("triton" in sys.modules)
+"""
+    done = run_shell(program, tmp_path, KERNELLAB_TIMEOUT="soon")
+    assert done.stdout.splitlines()[-2:] == ["UsageError", "False"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("then", ["", "shell.run_line_magic('unload_ext', 'kernellab')", "os.fork() or os._exit(0)"])
+def test_a_session_ends_well_while_the_lab_opens(tmp_path: Path, then: str) -> None:
+    done = run_shell(f'shell.run_cell("%load_ext kernellab").raise_error()\n{then}\n', tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_opening_opens_one_lab_for_all_threads() -> None:
+    labs: list[Any] = []
+    opening = LabOpening(lambda: labs.append(_Lab()) or labs[-1])  # type: ignore[func-returns-value]
+    threads = [threading.Thread(target=opening.lab) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert opening.lab() is labs[0]
+    assert len(labs) == 1
+
+
+def test_an_error_of_the_background_is_raised_at_each_use() -> None:
+    def open_lab() -> Any:
+        raise UnknownTarget("There is no such target.")
+
+    opening = LabOpening(open_lab)
+    opening.begin().join()
+    for _ in range(2):
+        with pytest.raises(UnknownTarget):
+            opening.lab()
+
+
+def test_unloading_while_the_lab_opens_waits_and_closes_it() -> None:
+    has_begun, may_end, lab = threading.Event(), threading.Event(), _Lab()
+
+    def open_lab() -> Any:
+        has_begun.set()
+        may_end.wait(60)
+        return lab
+
+    opening = LabOpening(open_lab)
+    thread = opening.begin()
+    assert has_begun.wait(60)
+    closing = threading.Thread(target=opening.close)
+    closing.start()
+    assert not lab.closed
+    may_end.set()
+    closing.join()
+    thread.join()
+    assert lab.closed == 1
+    with pytest.raises(UsageError, match="%load_ext kernellab"):
+        opening.lab()
+
+
+def test_unloading_before_the_lab_opens_keeps_it_from_opening() -> None:
+    labs: list[Any] = []
+    opening = LabOpening(lambda: labs.append(_Lab()) or labs[-1])  # type: ignore[func-returns-value]
+    opening.close()
+    opening.begin().join()
+    assert labs == []
+    with pytest.raises(KernellabError):
+        opening.lab()
+
+
+def test_a_fork_that_comes_before_the_lab_opens_its_own() -> None:
+    has_begun, may_end = threading.Event(), threading.Event()
+    parent = os.getpid()
+
+    def open_lab() -> Any:
+        has_begun.set()
+        if os.getpid() == parent:
+            may_end.wait(60)
+        return _Lab()
+
+    opening = LabOpening(open_lab)
+    thread = opening.begin()
+    assert has_begun.wait(60)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if isinstance(opening.lab(), _Lab) else 1)
+    may_end.set()
+    thread.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

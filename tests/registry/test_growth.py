@@ -1,0 +1,125 @@
+"""Sessions with many versions: what the registry and the runtime keep of each."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from kernellab import Lab
+from kernellab._triton.bound import bind_in_place
+from kernellab._triton.closure import closure_of
+from kernellab._triton.loading import load
+from kernellab.compile.types import compile_job
+from kernellab.registry import Registry
+from kernellab.store import Store
+from tests import samples
+from tests.labs import shared_lab
+
+ADD = closure_of(samples.add_kernel)[0]
+
+
+def kernel_of(number: int) -> Any:
+    """Return a kernel whose text no other number has."""
+    function = ADD.functions[0]
+    text = function.text.replace("x + tl.load", f"x + {number} + tl.load")
+    return load(replace(ADD, functions=(replace(function, text=text, file=f"<kernel {number}>"),))).decorated
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Lab]:
+    with shared_lab(store=":memory:") as lab:
+        yield lab
+
+
+def test_a_session_keeps_the_last_kernels_alive_and_no_others() -> None:
+    registry, kernels = Registry(Store(None), most_kernels=3), []
+    for number in range(10):
+        kernel = kernel_of(number)
+        registry.add(kernel)
+        kernels.append(weakref.ref(kernel))
+    del kernel
+    gc.collect()
+    assert [kernel() is not None for kernel in kernels] == [False] * 7 + [True] * 3
+    assert len(registry._entries) == 3
+
+
+def test_a_kernel_that_the_session_still_has_is_found_however_many_came_after_it() -> None:
+    registry, first = Registry(Store(None), most_kernels=3), kernel_of(0)
+    label = registry.add(first).label
+    for number in range(1, 10):
+        registry.add(kernel_of(number))
+    gc.collect()
+    assert registry[label] is first
+    assert registry.version_of(first).label == label
+
+
+def test_a_version_whose_kernel_is_gone_is_made_from_the_store_again() -> None:
+    registry = Registry(Store(None), most_kernels=1)
+    labels = [registry.add(kernel_of(number)).label for number in range(3)]
+    gc.collect()
+    revived = registry[labels[0]]
+    assert "x + 0 +" in revived.src
+    assert registry.version_of(revived).label == labels[0]
+
+
+def test_what_was_compiled_for_a_kernel_goes_with_it(lab: Lab) -> None:
+    x, out = torch.ones(16), torch.empty(16)
+    kernel = bind_in_place(kernel_of(0), lab.launches)  # as a cell binds it
+    handle = kernel[(1,)](x, x, out, 16, BLOCK=16)
+    compiled = weakref.ref(lab.launches._sources[handle.src])
+    lab.compiler._done.clear()
+    assert lab.launches.effects_of(handle) is not None
+    del kernel, handle
+    kernel_of(1)  # Triton keeps the last kernel of each module and name
+    gc.collect()
+    assert compiled() is None
+
+
+def test_a_revived_kernel_is_kept_no_longer_than_others(lab: Lab) -> None:
+    lab.kernels.most_kernels = 2
+    labels = [lab.kernels.add(kernel_of(number), "k").label for number in range(6)]
+    gc.collect()
+    revived = [weakref.ref(lab.kernels[label]) for label in labels[:4]]
+    gc.collect()
+    assert [kernel() is not None for kernel in revived] == [False, False, True, True]
+
+
+def test_launches_of_one_kernel_keep_none_of_their_tensors(lab: Lab) -> None:
+    kernel, tensors = lab.bind(kernel_of(1)), []
+    lab.kernels.add(kernel)
+    for _ in range(20):
+        x = torch.ones(16)
+        kernel[(1,)](x, x, torch.empty(16), 16, BLOCK=16)
+        tensors.append(weakref.ref(x))
+    del x
+    gc.collect()
+    assert not any(tensor() is not None for tensor in tensors)
+
+
+def test_a_recorded_cell_of_many_launches_keeps_the_tensors_of_the_first_and_the_last(lab: Lab) -> None:
+    kernel, tensors = lab.bind(kernel_of(2)), []
+    with lab.launches.recording(undoes=True) as recorder:
+        for _ in range(20):
+            out = torch.empty(16)
+            kernel[(1,)](torch.ones(16), torch.ones(16), out, 16, BLOCK=16)
+            tensors.append(weakref.ref(out))
+        del out
+        gc.collect()
+        assert [tensor() is not None for tensor in tensors].count(True) <= 2
+    assert next(iter(recorder.records.values())).launches == 20
+
+
+def test_a_compiler_keeps_the_last_graphs_and_no_trace_of_a_compile_that_has_ended(lab: Lab) -> None:
+    x, compiler = torch.ones(16), replace(lab.compiler, most_held=2)
+    jobs = [compile_job(kernel_of(n), lab.target, (x, x, x, 16), {"BLOCK": 16}) for n in range(20, 24)]
+    for job in jobs:
+        compiler.graph(job)
+    assert len(compiler._graphs) == 2
+    compiler.compile(jobs[0])
+    assert not compiler._building
