@@ -21,6 +21,7 @@ from typing import Any
 import torch
 import triton
 
+from benchmarks.effects import large_kernel
 from kernellab.compile.cache import COMPILE_WORKER, Compiler
 from kernellab.compile.types import Compiled, CompileJob, compile_job
 from kernellab.target import parse_target
@@ -77,6 +78,12 @@ def repeated(job: CompileJob) -> tuple[float, float]:
     return statistics.median(disk), statistics.median(memory)
 
 
+def large_job(folder: Path) -> CompileJob:
+    """Return the job of a kernel whose TTIR has 1,512 operations."""
+    x, y, out = (torch.zeros(4096) for _ in range(3))
+    return compile_job(large_kernel(folder), TARGET, (x, y, out, 4095), {"BLOCK": 128})
+
+
 def _milliseconds(compiler: Compiler, job: CompileJob) -> float:
     begin = time.perf_counter()
     compiler.compile(job)
@@ -95,7 +102,10 @@ def main(arguments: Sequence[str]) -> None:
     speedup = rows[1][1] / rows[cores][1]
     print(f"speed-up {speedup:.2f} x, {speedup / cores:.2f} x cores; goal: 0.85 x cores on 2 cores; start < 0.3 s")
     disk, memory = repeated(work[0])
-    print(f"again: from disk {disk:.2f} ms (goal < 10), from memory {memory:.3f} ms (goal < 0.1)")
+    print(f"again: from disk {disk:.2f} ms (goal < 2), from memory {memory:.3f} ms (goal < 0.1)")
+    with tempfile.TemporaryDirectory() as folder:
+        disk, memory = repeated(large_job(Path(folder)))
+    print(f"again, of 1,512 operations: from disk {disk:.2f} ms (goal < 2), from memory {memory:.3f} ms (goal < 0.1)")
 
 
 if __name__ == "__main__":
