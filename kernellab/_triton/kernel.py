@@ -389,7 +389,7 @@ def _source_lines(owner: Any) -> tuple[list[str], int, ast.FunctionDef]:
 
 @lru_cache(maxsize=32)
 def _first_function(text: str) -> ast.FunctionDef | None:
-    """The syntax tree of the first function of a text, which nobody changes; one compile asks for it several times."""
+    """The syntax tree of the first function of a text, shared and so read-only; a compile asks for it several times."""
     return next((node for node in ast.walk(parse_python(text)) if isinstance(node, ast.FunctionDef)), None)
 
 
