@@ -88,6 +88,11 @@ def set_folder_variables(names: Iterable[str], folder: str) -> None:
     os.environ.update(dict.fromkeys(names, folder))
 
 
+def set_variables(variables: Mapping[str, str]) -> None:
+    """Set variables of this process's environment: for a worker, those of its kind."""
+    os.environ.update(variables)
+
+
 def take_compiler_environment(variables: Iterable[tuple[str, str]]) -> None:
     """Make this process's compiler variables those given: for a worker, which inherited them as they once were."""
     wanted = dict(variables)

@@ -27,6 +27,7 @@ from collections.abc import Iterable, Sequence
 from types import ModuleType
 from typing import NoReturn
 
+from kernellab.settings import set_variables
 from kernellab.workers.process import FORK, READY, Channel, ChannelClosedError, pack_message
 from kernellab.workers.worker import WorkerCall, WorkerKind, failure_of
 
@@ -165,7 +166,7 @@ def _serve_as_kind(channel: Channel) -> None:
     """Become a worker of the kind that the first message names, then answer jobs."""
     with contextlib.suppress(ChannelClosedError):
         kind: WorkerKind = channel.receive()
-        os.environ.update(kind.environment)
+        set_variables(kind.environment)
         _preload(kind.preload)
         serve(channel)
 
