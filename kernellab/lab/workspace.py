@@ -60,7 +60,7 @@ class Workspace:
         self._scratch = run_uninterrupted(Scratch) if store == ":memory:" else None
         folder = self._scratch.path if self._scratch else Path(store) if store else self.settings.store
         self._pool = Pool(COMPILE_WORKER, self.settings.compile_workers)
-        self._interpreter = Interpreter(Worker(INTERPRET_WORKER), self.settings.timeout_s)
+        self._interpreter = Interpreter(Worker(INTERPRET_WORKER, self._pool.server), self.settings.timeout_s)
         self._resolving = rlock()
         at_fork(self, in_child=Workspace._leave_lost_gpu)
         self._launches: Runtime | None = None
@@ -100,9 +100,9 @@ class Workspace:
 
     def start(self, wait: bool = False) -> None:
         """Start the workers and load the slow libraries in the background, or before returning if ``wait``."""
-        if self.launches.is_offline():
-            self._interpreter.start()
         self.launches.start_workers()
+        if self.launches.is_offline():
+            self._pool.run_in_background(self._interpreter.start)
         thread = in_background(*_WARM_UP_STEPS)
         threading.Thread(target=self.tidy, daemon=True).start()
         if wait:
@@ -373,6 +373,7 @@ class Workspace:
             is_tried = self.settings.isolate and gpu.backend == "cuda"  # no worker knows another vendor's driver
             trials = GpuTrials(self.settings.timeout_s, is_tried, self.kernels.store.trials, _GPU_HANDLERS)
             return Runtime(self.compiler, self._interpreter.run, gpu, trials=trials, tune=self._best_config)
+        self._pool.server.preload(INTERPRET_WORKER.modules)
         target = named_target(self.compiler, str(self._wanted or DEFAULT_TARGET))
         launches = Runtime(self.compiler, self._interpreter.run, target)
         launches.go_offline()
