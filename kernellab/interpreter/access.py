@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import triton.language as tl
@@ -72,9 +73,11 @@ class Descriptor:
 
 def descriptor_block(descriptor: Descriptor, offsets: list[Handle]) -> tuple[Handle, Handle]:
     """Return pointers and mask of the block at ``offsets``."""
-    last = int(offsets[-1].data.item()) * _itemsize(descriptor.base)
-    if last % _ALIGNMENT:
-        raise InterpretedCheckError(f"the last offset of a descriptor access is {last} bytes, not a multiple of 16")
+    last = offsets[-1].data.astype(np.int64) * _itemsize(descriptor.base)
+    if (last % _ALIGNMENT).any():
+        raise InterpretedCheckError(
+            f"the last offset of a descriptor access is {last.item()} bytes, not a multiple of 16"
+        )
     return _block_pointers(descriptor, offsets, range(len(descriptor.block_shape)))
 
 
@@ -83,22 +86,28 @@ def _block_pointers(view: Any, offsets: list[Handle], checked: Any) -> tuple[Han
 
     ``checked`` are the axes along which the block is cut off.
     """
-    itemsize = _itemsize(view.base)
-    pointers: Array = np.broadcast_to(view.base.data, view.block_shape)
-    mask = np.ones(view.block_shape, dtype=bool)
+    itemsize, rank = _itemsize(view.base), len(view.block_shape)
+    pointers, mask = _spread(view.base, rank), np.ones(view.block_shape, dtype=bool)
     for axis, size in enumerate(view.block_shape):
-        along = [1] * len(view.block_shape)
+        along = [1] * rank
         along[axis] = size
-        offset = (int(offsets[axis].data.item()) + np.arange(size, dtype=np.int64)).reshape(along)
+        offset = _spread(offsets[axis], rank).astype(np.int64) + np.arange(size, dtype=np.int64).reshape(along)
         step = itemsize * int(view.strides[axis].data.item())
         pointers = pointers + (offset * step).astype(np.uint64)
         if axis in checked:
             mask = mask & (offset >= 0) & (offset < int(view.shape[axis].data.item()))
+    pointers = np.broadcast_to(pointers, np.broadcast_shapes(pointers.shape, view.block_shape))
+    mask = np.broadcast_to(mask, pointers.shape)
     result = Handle(pointers, view.base.dtype.scalar)
     for scalar in (*offsets, *view.shape, *view.strides):
         result.wrapped = join_taints(result.wrapped, scalar.wrapped, mask.shape)
         result.undefined = join_taints(result.undefined, scalar.undefined, mask.shape)
     return result, Handle(mask, tl.int1)
+
+
+def _spread(scalar: Handle, rank: int) -> Array:
+    """A scalar with the axes of a block, for each program of a batch."""
+    return scalar.data.reshape(*scalar.data.shape[:-1], *(1,) * rank)
 
 
 def _itemsize(base: Handle) -> int:
@@ -115,6 +124,7 @@ _COMBINE: dict[Any, Callable[[Array, Array], Array]] = {
     _ir.ATOMIC_OP.MIN: np.minimum,
     _ir.ATOMIC_OP.XCHG: lambda old, new: new,
 }
+_NOTHING = np.zeros(1, np.int64)
 _HEX_FORMATTER: Any = {"int_kind": hex}
 _REDUCTIONS = frozenset({"ADD", "MIN", "MAX", "AND", "OR", "XOR"})
 
@@ -123,12 +133,14 @@ class CheckedBuilder(ArithmeticBuilder):
     """Interprets operations on the checked memory of the running launch."""
 
     memory: CheckedMemory
+    batch_axes = 0
 
     def __init__(self) -> None:
         super().__init__()
         self.recorded_sites: RecordingSites | None = None
         self.recorder: ValueRecorder | None = None
         self.print_line: Callable[[str], None] = print
+        self.unbatchable: WeakSet[Callable[..., Any]] = WeakSet()
 
     def _element_type(self, pointer: Handle) -> Any:
         element = pointer.get_element_ty()
@@ -147,6 +159,14 @@ class CheckedBuilder(ArithmeticBuilder):
     def check_decision(self, condition: Handle) -> None:
         """Report a branch or loop with a condition that is undefined on a GPU."""
         self.memory.report_undefined(condition, None, "a branch or loop")
+
+    def shared_value(self, scalar: Handle) -> Any:
+        """Return the value of a scalar that decides how the program goes on."""
+        return scalar.data.item()
+
+    def loop_range(self, *bounds: Any) -> tuple[range, Array]:
+        """Return the counters of a loop, and what each program of a batch adds to them."""
+        return range(*(bound.__index__() for bound in bounds)), _NOTHING
 
     # casts between pointers and integers
 

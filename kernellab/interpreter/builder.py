@@ -113,7 +113,7 @@ def _elementwise_method(op: Operation, *marks: Callable[[Handle, Handle, Handle]
     return create
 
 
-def _rearranging_method(move: Callable[..., Array]) -> Callable[..., Handle]:
+def rearranging_method(move: Callable[..., Array]) -> Callable[..., Handle]:
     """Return a method that moves the elements of a block, with their bounds and taints."""
 
     def create(builder: ArithmeticBuilder, arg: Handle, *options: Any) -> Handle:
@@ -360,12 +360,12 @@ class ArithmeticBuilder(upstream.InterpreterBuilder):  # type: ignore[misc]
         result.bounds = (start, stop - 1)
         return result
 
-    create_reshape = _rearranging_method(lambda data, shape, allow_reorder: data.reshape(shape))
-    create_trans = _rearranging_method(np.transpose)
-    create_expand_dims = _rearranging_method(np.expand_dims)
-    create_broadcast = _rearranging_method(np.broadcast_to)
-    create_unsplat = _rearranging_method(lambda data: data.ravel()[:1].copy())
-    _fill = _rearranging_method(lambda data, shape: np.full(shape, data.item(), data.dtype))
+    create_reshape = rearranging_method(lambda data, shape, allow_reorder: data.reshape(shape))
+    create_trans = rearranging_method(np.transpose)
+    create_expand_dims = rearranging_method(np.expand_dims)
+    create_broadcast = rearranging_method(np.broadcast_to)
+    create_unsplat = rearranging_method(lambda data: data.ravel()[:1].copy())
+    _fill = rearranging_method(lambda data, shape: np.full(shape, data.item(), data.dtype))
 
     def create_splat(self, ret_ty: Any, arg: Handle) -> Handle:
         """Fill a block with a scalar."""

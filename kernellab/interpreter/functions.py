@@ -20,6 +20,7 @@ import numpy as np
 import triton.language as tl
 from triton.runtime import interpreter as upstream
 
+from kernellab.interpreter.faults import UnsupportedOperation
 from kernellab.interpreter.values import Array, add_taint, holds_payloads, plain, wrap
 
 _standard = tl.standard
@@ -29,23 +30,23 @@ def reduce(input: Any, axis: Any, combine_fn: Any, keep_dims: bool = False, **ig
     """Reduce a tensor, or a tuple of equal shapes, along ``axis``, or over all elements if it is None."""
     axis, keep_dims = plain(axis), bool(plain(keep_dims))
     tensors = input if isinstance(input, tuple | tl.tuple) else (input,)
-    blocks = [_array(tensor) for tensor in tensors]
-    rank, flat = blocks[0].ndim, axis is None
+    blocks, batch = _arrays(tensors), _batch_axes()
+    rank, flat = blocks[0].ndim - batch, axis is None
     if flat:
-        blocks, axis = [block.reshape(-1) for block in blocks], 0
-    axis = _normalised_axis(axis, blocks[0].ndim)
+        blocks, axis = [block.reshape(*block.shape[:batch], -1) for block in blocks], 0
+    axis = _normalised_axis(axis, blocks[0].ndim - batch) + batch
     results = _reduce_blocks(blocks, [tensor.dtype for tensor in tensors], axis, combine_fn)
     if keep_dims:
-        results = [r.reshape((1,) * rank) if flat else np.expand_dims(r, axis) for r in results]
+        results = [r.reshape(*r.shape[:batch], *(1,) * rank) if flat else np.expand_dims(r, axis) for r in results]
     return _outputs(results, input, tensors, lambda lanes: lanes.any() if flat else lanes.any(axis, keepdims=keep_dims))
 
 
 def associative_scan(input: Any, axis: Any, combine_fn: Any, reverse: bool = False, **ignored: Any) -> Any:
     """Scan along ``axis``; with ``reverse``, from its end."""
     tensors = input if isinstance(input, tuple | tl.tuple) else (input,)
-    axis = _normalised_axis(plain(axis), len(tensors[0].shape))
+    axis = _normalised_axis(plain(axis), len(tensors[0].shape)) + _batch_axes()
     forward = (*(slice(None),) * axis, slice(None, None, -1 if plain(reverse) else 1))
-    blocks = [_array(tensor)[forward] for tensor in tensors]
+    blocks = [block[forward] for block in _arrays(tensors)]
     scanned = _scan_blocks(blocks, [tensor.dtype for tensor in tensors], axis, combine_fn)
     results = [np.ascontiguousarray(block[forward]) for block in scanned]
     return _outputs(results, input, tensors, lambda lanes: np.logical_or.accumulate(lanes[forward], axis)[forward])
@@ -55,6 +56,7 @@ def _outputs(results: list[Array], input: Any, tensors: Any, combine_lanes: Call
     """Return results as tensors, one or a tuple as the input; ``combine_lanes`` maps undefined lanes to theirs."""
     outputs = tuple(_tensor(result, tensor.dtype) for result, tensor in zip(results, tensors, strict=True))
     for handle in (tensor.handle for tensor in tensors if tensor.handle.undefined is not None):
+        _require_one_program("a reduction of undefined values")
         lanes = combine_lanes(np.broadcast_to(handle.undefined.lanes, handle.data.shape))
         for output in outputs:
             add_taint(output.handle, handle.undefined, lanes)
@@ -63,6 +65,7 @@ def _outputs(results: list[Array], input: Any, tensors: Any, combine_lanes: Call
 
 def map_elementwise(scalar_fn: Any, *arguments: Any, pack: int = 1, **ignored: Any) -> Any:
     """Call ``scalar_fn`` on the elements in turn, ``pack`` of each argument at a time."""
+    _require_one_program("tl.map_elementwise")
     pack = plain(pack)
     arguments = tuple(a if isinstance(a, tl.tensor) else upstream.interpreter_semantic.to_tensor(a) for a in arguments)
     blocks = np.broadcast_arrays(*(_array(argument) for argument in arguments))
@@ -84,20 +87,37 @@ def _pack_outputs(rows: list[Any], shape: tuple[int, ...]) -> Any:
     return _tensor(wrap(np.array(values), dtype).data.reshape(shape), dtype)
 
 
+def _batch_axes() -> int:
+    """The leading axes of each block that number programs: 1 while a batch of programs runs, else 0."""
+    axes: int = upstream.interpreter_builder.batch_axes
+    return axes
+
+
+def _require_one_program(what: str) -> None:
+    if _batch_axes():
+        raise UnsupportedOperation(f"{what} of several programs at once")
+
+
+def _arrays(tensors: Any) -> list[Array]:
+    """Return the blocks of some tensors; in a batch, with the same programs."""
+    blocks = [_array(tensor) for tensor in tensors]
+    return blocks if len(blocks) == 1 or not _batch_axes() else list(np.broadcast_arrays(*blocks))
+
+
 def _array(tensor: Any) -> Array:
     """Return the block of a tensor; a scalar's has no axes."""
     if not isinstance(tensor, tl.tensor):
         raise TypeError(f"expected a tensor, got {type(tensor).__name__}")
     data: Array = tensor.handle.data
-    return data if tensor.shape else data.reshape(())
+    return data if tensor.shape else data.reshape(data.shape[:-1])
 
 
 def _tensor(values: Any, dtype: Any) -> Any:
     values = np.asarray(values)
-    scalar = dtype.scalar
-    if values.ndim == 0:
-        return tl.tensor(wrap(values.reshape(1), scalar), scalar)
-    return tl.tensor(wrap(values, scalar), tl.block_type(scalar, list(values.shape)))
+    scalar, sizes = dtype.scalar, values.shape[_batch_axes() :]
+    if not sizes:
+        return tl.tensor(wrap(values.reshape(*values.shape, 1), scalar), scalar)
+    return tl.tensor(wrap(values, scalar), tl.block_type(scalar, list(sizes)))
 
 
 def _normalised_axis(axis: int, rank: int) -> int:
@@ -165,6 +185,7 @@ def _combine(combine_fn: Any, left: list[Array], right: list[Array], dtypes: lis
 
 def _scan_serially(blocks: list[Array], dtypes: list[Any], axis: int, combine_fn: Any) -> list[Array]:
     """Scan scalar by scalar, so that an ``if`` in the combine function decides for one element."""
+    _require_one_program("a scan with a branch")
     results = [np.moveaxis(block, axis, 0).copy() for block in blocks]
     for position in range(1, len(results[0])):
         for lane in np.ndindex(results[0].shape[1:]):

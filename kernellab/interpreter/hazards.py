@@ -251,7 +251,8 @@ class _Access:
         return self.region.element_index(int(self.addresses[int(np.argmax(lanes))]))
 
 
-def _access(region: MemoryRegion, addresses: Array, itemsize: int) -> _Access:
+def access_of(region: MemoryRegion, addresses: Array, itemsize: int) -> _Access:
+    """Return an access with the granules that it touches."""
     shadow = region.storage.shadow
     granules = shadow.granules(addresses - np.uint64(region.storage_start), itemsize)
     return _Access(region, addresses, shadow, granules, shadow.granules_per_element(itemsize))
@@ -279,7 +280,7 @@ class Hazards:
 
     def check_load(self, region: MemoryRegion, addresses: Array, itemsize: int, *, volatile: bool = False) -> None:
         """Check a load at the kernel's ``addresses``, of ``itemsize`` bytes each; a volatile one may race."""
-        access = _access(region, addresses, itemsize)
+        access = access_of(region, addresses, itemsize)
         self._check_read(access, volatile=volatile)
         if volatile:
             return
@@ -290,7 +291,7 @@ class Hazards:
 
     def check_store(self, region: MemoryRegion, addresses: Array, values: Array) -> None:
         """Check a plain store of ``values`` at the kernel's ``addresses``, and record its program as the writer."""
-        access = _access(region, addresses, values.dtype.itemsize)
+        access = access_of(region, addresses, values.dtype.itemsize)
         shadow, granules = access.shadow, access.granules
         shadow.is_written = True
         self._check_writers(access, values)
@@ -300,8 +301,13 @@ class Hazards:
         for name in _CLEARED:
             if name in shadow.arrays:
                 shadow.arrays[name][granules] = 0
-        if "members" in shadow.arrays:
-            self._check_members(access, shadow.arrays["members"][granules])
+        self.check_overlaps(access)
+
+    def check_overlaps(self, access: _Access) -> None:
+        """Report a store to elements that belong to other arguments, too."""
+        region, arrays = access.region, access.shadow.arrays
+        if "members" in arrays:
+            self._check_members(access, arrays["members"][access.granules])
         elif region.same_views:
             detail = f"{region.name} and {', '.join(region.same_views)} are the same memory"
             self.findings.add(FindingKind.OVERLAP, region.name, detail, 1, severity=Severity.NOTE)
@@ -322,7 +328,7 @@ class Hazards:
         It orders accesses at other addresses. It does not order a plain access to its own element by another program:
         the atomic may run before or after that.
         """
-        access = _access(region, addresses, itemsize)
+        access = access_of(region, addresses, itemsize)
         shadow, granules = access.shadow, access.granules
         if reads:
             self._check_read(access)
@@ -404,7 +410,6 @@ class Hazards:
         self.findings.add(FindingKind.RACE, name, detail, int(lanes.sum()), severity=severity)
 
     def _check_members(self, access: _Access, members: Array) -> None:
-        """Report a store to elements that belong to other arguments, too."""
         region = access.region
         for other in region.storage.regions:
             lanes = access.lanes(members & np.uint64(1 << other.bit) != 0)

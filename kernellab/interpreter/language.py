@@ -46,12 +46,12 @@ def loop(*bounds: Any, **options: Any) -> Iterator[Any]:
         if options.get(key) is not None:
             bounds = (*bounds, options[key])
     wide = any(isinstance(b, tl.tensor) and b.dtype.int_bitwidth == 64 for b in bounds)
-    values = range(*(plain(bound).__index__() for bound in bounds))
+    values, offsets = upstream.interpreter_builder.loop_range(*map(plain, bounds))
     wide = wide or any(not -(2**31) <= edge < 2**31 for edge in (values.start, values.stop))
     dtype = tl.int64 if wide else tl.int32
-    numpy_type = numpy_dtype(dtype)
+    offsets = offsets.astype(numpy_dtype(dtype))
     for value in values:
-        yield tl.tensor(Handle(np.array([value], numpy_type), dtype), dtype)
+        yield tl.tensor(Handle(np.array([value], offsets.dtype) + offsets, dtype), dtype)
 
 
 def extreme(name: str, of_numbers: Callable[..., Any], *values: Any, **options: Any) -> Any:
@@ -116,8 +116,8 @@ def check_condition(condition: Any) -> Any:
         TypeError: it is a block; the compiler refuses it too.
     """
     if isinstance(condition, tl.tensor):
-        if condition.handle.data.size != 1:
-            shape = tuple(condition.handle.data.shape)
+        if plain(condition.numel) != 1:
+            shape = tuple(map(plain, condition.shape))
             raise TypeError(
                 f"a block of shape {shape} cannot decide a condition; use tl.where, or reduce it to a scalar"
             )
@@ -325,7 +325,8 @@ def _patch_language(builder: CheckedBuilder) -> None:
     _patch_library(builder, scope)
     prefer_tensor_operators()
     reuse_types()
-    tl.tensor.__index__ = _tensor_index
+    tl.tensor.__index__, tl.tensor.__bool__ = _tensor_index, _tensor_bool
+    tl.tensor.T = property(tl.trans)
     tl.dtype.to_ir = lambda dtype, builder: dtype
     for language in (tl, tl.core):
         language.reduce = functions.reduce
@@ -365,7 +366,13 @@ def _promise(name: PromiseName, input: Any, values: Any, **ignored: Any) -> Any:
 
 def _tensor_index(tensor: Any) -> int:
     upstream.interpreter_builder.check_decision(tensor.handle)
-    return int(tensor.handle.data.item())
+    return int(upstream.interpreter_builder.shared_value(tensor.handle))
+
+
+def _tensor_bool(tensor: Any) -> bool:
+    """The truth of a scalar; Triton's own code asks a block where it means whether there is one."""
+    truth = Handle(tensor.handle.data.astype(bool), tl.int1)
+    return plain(tensor.numel) != 1 or bool(upstream.interpreter_builder.shared_value(truth))
 
 
 def _add_semantic(builtin: Callable[..., Any]) -> Callable[..., Any]:

@@ -98,9 +98,9 @@ class LocatedAccess:
 class CheckedMemory:
     """The memory of one launch, mapped at ``base_address``, as its programs see it."""
 
-    def __init__(self, launch: Launch, base_address: int) -> None:
+    def __init__(self, launch: Launch, base_address: int, findings: Findings | None = None) -> None:
         self.storages, self.regions = regions_of(launch, base_address)
-        self.findings = Findings()
+        self.findings = findings or Findings()
         self.hazards = Hazards(self.findings, launch.grid)
         self.promises = Promises(self.findings)
         self.number = 0

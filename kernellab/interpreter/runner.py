@@ -273,11 +273,15 @@ Progress = Callable[[tuple[int, int]], None]
 
 
 class Interpreter:
-    """Runs launches in one worker process. ``timeout_s`` is the default limit of a launch."""
+    """Runs launches in one worker process. ``timeout_s`` is the default limit of a launch.
 
-    def __init__(self, worker: Worker, timeout_s: float) -> None:
+    Programs run in batches where nothing shows it, or one by one without ``in_batches``.
+    """
+
+    def __init__(self, worker: Worker, timeout_s: float, *, in_batches: bool = True) -> None:
         self.worker = worker
         self.timeout_s = timeout_s
+        self.in_batches = in_batches
 
     def start(self) -> None:
         """Start the process, without waiting for it."""
@@ -322,17 +326,18 @@ class Interpreter:
 
         closure, bound = _closure_with_constants(function, arguments)
         values = {name: value for name, value in arguments.items() if name not in dict(bound)}
-        is_whole = False
+        is_whole, may_batch = False, self.in_batches and watch is None and record is None and not algebra
         while True:
             with in_shared_memory(values, grid, uninitialised=uninitialised, is_whole=is_whole) as shared:
-                job = InterpretJob(closure, shared.launch, bound, warps, multiprocessors(), watch, record, algebra)
+                device = warps, multiprocessors()
+                job = InterpretJob(closure, shared.launch, bound, *device, watch, record, algebra, may_batch)
                 outcome = self._run_job(Job(interpret, job, f"kernel {closure.name}"), timeout_s, progress)
                 is_kept = outcome.failure is None and record is None
                 written = outcome.written if is_kept else frozenset[int]()
                 changed = run_uninterrupted(partial(shared.take_back, written))  # all of it, or nothing
                 copied_bytes = shared.copied_bytes
-            if outcome.needs_whole_storages:
-                is_whole = True
+            if outcome.needs_whole_storages or outcome.needs_fresh_memory:
+                is_whole, may_batch = is_whole or outcome.needs_whole_storages, False
                 continue
             stray_tensors = tensors_at(outcome.strays, "cpu") if follows and outcome.strays else {}
             if not stray_tensors:

@@ -27,7 +27,10 @@ from triton.runtime import interpreter as upstream
 from kernellab._triton.kernel import Kernel
 from kernellab._triton.loading import LoadedClosure, load, register_sources
 from kernellab.errors import KernellabError, LaunchError, plural
+from kernellab.interpreter.access import CheckedBuilder
 from kernellab.interpreter.algebra_operations import algebra_of
+from kernellab.interpreter.batch_memory import BatchMemory
+from kernellab.interpreter.batches import batch_builder, run_batches
 from kernellab.interpreter.builder import DeviceOptions
 from kernellab.interpreter.faults import (
     AccessFault,
@@ -65,6 +68,7 @@ Progress = Callable[[tuple[int, int]], None]
 
 _PROGRESS_INTERVAL_S = 0.1
 _SURVEY_S = 2.0
+_LEAST_PROGRAMS = 2
 _MAX_OUTPUT_CHARS = 1 << 20
 
 
@@ -91,6 +95,15 @@ def start() -> None:
     checked_builder()
 
 
+def _prepare_builder(builder: CheckedBuilder, job: InterpretJob, output: _PrintBuffer) -> None:
+    builder.print_line = output.add
+    builder.options = DeviceOptions(job.warps, job.multiprocessors)
+    builder.low_precision_used.clear()
+    builder.reads_device_registers = False
+    builder.set_grid_dim(*job.launch.grid)
+    builder.grid_idx = (0, 0, 0)
+
+
 def interpret(job: InterpretJob, progress: Progress | None) -> RunOutcome:
     """Run a launch. ``progress`` is called with (programs done, programs of the launch).
 
@@ -105,24 +118,23 @@ def interpret(job: InterpretJob, progress: Progress | None) -> RunOutcome:
         kernel = kernel.fn
     builder = checked_builder()
     output = _PrintBuffer()
-    builder.print_line = output.add
-    builder.options = DeviceOptions(job.warps, job.multiprocessors)
-    builder.low_precision_used.clear()
-    builder.reads_device_registers = False
+    _prepare_builder(builder, job, output)
     is_wide = job.record is not None and job.record.is_wide
     arithmetic = wide_arithmetic(is_wide), algebra_of(builder, job.algebra)
     with _map_memory(launch) as address, np.errstate(all="ignore"), arithmetic[0], arithmetic[1] as unmodelled:
-        memory = CheckedMemory(launch, address)
+        started = time.perf_counter()
+        try:
+            batches = _run_in_batches(kernel, launch, address, progress, constants) if job.may_batch else None
+        except MemoryChanged:
+            return RunOutcome(time.perf_counter() - started, needs_fresh_memory=True)
+        memory = batches or CheckedMemory(launch, address)
         memory.watcher = None if job.watch is None else AccessRecorder(job.watch)
         builder.memory = memory
         if job.record is not None and sites is not None:
             builder.recorder = ValueRecorder(job.record, sites, memory)
             watch_operations(builder, builder.recorder)
-        builder.set_grid_dim(*launch.grid)
-        builder.grid_idx = (0, 0, 0)
-        started = time.perf_counter()
         try:
-            failure = _run_kernel(kernel, launch, memory, progress, constants, job.record)
+            failure = None if batches else _run_kernel(kernel, launch, memory, progress, constants, job.record)
             memory.promises.check_multiples()
             memory.restore_addresses()
         except StorageIncomplete:
@@ -150,6 +162,51 @@ def interpret(job: InterpretJob, progress: Progress | None) -> RunOutcome:
         events=() if recorder is None else tuple(recorder.events.values()),
         unmodelled=tuple(sorted(unmodelled)),
     )
+
+
+class MemoryChanged(Exception):
+    """A launch cannot go on in batches, and some of them have changed its memory."""
+
+
+def _run_in_batches(
+    kernel: Kernel, launch: Launch, address: int, progress: Progress | None, constants: Mapping[str, object]
+) -> BatchMemory | None:
+    """Run a launch in batches of programs; return its memory, or None where the programs must run one by one.
+
+    Raises:
+        MemoryChanged: the programs must run one by one, on the memory as it was.
+    """
+    builder, total = checked_builder(), math.prod(launch.grid)
+    if total < _LEAST_PROGRAMS or kernel.fn in builder.unbatchable:
+        return None
+    memory = BatchMemory(launch, address)
+    with batch_builder(builder, memory) as batch:
+        try:
+            arguments = kernel_arguments(kernel.fn, launch, memory.regions, constants)
+            run_batches(batch, prepare(kernel), arguments, _reporter(progress, total))
+        except Exception:  # noqa: BLE001 - one by one, the programs run into it again, and it is reported
+            memory.undo_batch()
+        else:
+            return memory
+    builder.unbatchable.add(kernel.fn)
+    builder.low_precision_used.clear()
+    if memory.hazards.is_changed:
+        raise MemoryChanged
+    return None
+
+
+def _reporter(progress: Progress | None, total: int) -> Callable[[int], None]:
+    """Return a function that reports how many programs are done, at intervals."""
+    reported = time.monotonic()
+
+    def report(done: int) -> None:
+        nonlocal reported
+        now = time.monotonic()
+        if progress is not None and now - reported >= _PROGRESS_INTERVAL_S:
+            progress((done, total))
+            reported = now
+
+    return report
 
 
 def _run_kernel(
@@ -192,9 +249,9 @@ def _run_grid(
 ) -> bool:
     """Run the programs, or those named; add the fault of each that has one, and return whether none was left out."""
     builder = checked_builder()
-    reported = time.monotonic()
     x_size, y_size, z_size = launch.grid
     total = math.prod(launch.grid) if programs is None else len(programs)
+    report = _reporter(progress, total)
     everything = ((x, y, z) for z in range(z_size) for y in range(y_size) for x in range(x_size))
     for number, program in enumerate(programs or everything):
         builder.grid_idx = program
@@ -214,9 +271,7 @@ def _run_grid(
         now = time.monotonic()
         if memory.deadline is not None and now > memory.deadline and number + 1 < total:
             return False
-        if progress is not None and now - reported >= _PROGRESS_INTERVAL_S:
-            progress((number + 1, total))
-            reported = now
+        report(number + 1)
     return True
 
 

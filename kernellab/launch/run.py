@@ -117,7 +117,7 @@ class InterpretJob:
     ``warps`` of a program, if they are known, and ``multiprocessors`` are what kernels can ask the device for. With
     ``watch``, the answer says what the launch did with each element; with ``record``, it has the values of some
     programs, and only these run. With ``algebra``, floats are evaluated in the algebra of
-    `kernellab.interpreter.algebra`.
+    `kernellab.interpreter.algebra`. ``may_batch`` allows to run many programs at once, where nothing shows it.
     """
 
     closure: Closure
@@ -128,6 +128,7 @@ class InterpretJob:
     watch: Watch | None = None
     record: RecordRequest | None = None
     algebra: bool = False
+    may_batch: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,8 @@ class RunOutcome:
 
     ``written`` are the indices of the storages that were stored to. With a ``failure`` the memory counts for nothing;
     ``strays`` are addresses in no argument that the kernel went to; ``accesses`` what a watch was to note. A run that
-    ``needs_whole_storages`` was broken off where it left the views that were copied. ``unmodelled`` names operations
+    ``needs_whole_storages`` was broken off where it left the views that were copied, and one that
+    ``needs_fresh_memory`` where its programs turned out to depend on each other. ``unmodelled`` names operations
     that the algebra does not model.
     """
 
@@ -149,6 +151,7 @@ class RunOutcome:
     strays: tuple[int, ...] = ()
     accesses: ElementAccesses | None = None
     needs_whole_storages: bool = False
+    needs_fresh_memory: bool = False
     values: tuple[RecordedValue, ...] = ()
     events: tuple[NonFiniteEvent, ...] = ()
     unmodelled: tuple[str, ...] = ()

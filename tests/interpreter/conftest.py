@@ -1,4 +1,4 @@
-"""One interpreter worker for all tests of a session."""
+"""One interpreter worker for all tests of a session, on which each launch runs both ways."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from kernellab.interpreter.runner import Interpreter
 from kernellab.launch.run import Run
+from tests.interpreter.both_ways import BothWays
 from tests.labs import shared_interpreter
 
 Launch = Callable[..., Run]
@@ -16,7 +17,8 @@ Launch = Callable[..., Run]
 
 @pytest.fixture(scope="session")
 def interpreter() -> Interpreter:
-    return shared_interpreter()
+    shared = shared_interpreter()
+    return BothWays(shared.worker, shared.timeout_s)
 
 
 @pytest.fixture(scope="session")
