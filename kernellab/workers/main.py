@@ -144,7 +144,7 @@ class ServerLoop:
         os.close(log)
         try:
             _serve_as_kind(Channel(socket.socket(fileno=connection)))
-        except BaseException:  # noqa: BLE001 - a fork must not go on in the server's loop
+        except Exception:  # noqa: BLE001 - a fork must not go on in the server's loop
             traceback.print_exc()
             os._exit(1)
         os._exit(0)

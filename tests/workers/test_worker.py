@@ -227,7 +227,9 @@ def server() -> Iterator[ForkServer]:
 
 
 def forked(server: ForkServer) -> WorkerProcess:
-    return server.fork(60.0, "the job", Stop())
+    process = server.fork(60.0, "the job", Stop())
+    process.channel.send(pack_message(KIND))
+    return process
 
 
 def is_alive(pid: int) -> bool:
