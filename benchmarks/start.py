@@ -106,7 +106,7 @@ def sample(call: str, **variables: str) -> dict[str, Any]:
     code = f"import json, benchmarks.start as start; print(json.dumps(start.{call}))"
     environment = {name: text for name, text in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     done = subprocess.run(
-        [sys.executable, "-c", code], env={**environment, **variables}, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code], env={**environment, **variables}, stdout=subprocess.PIPE, text=True, check=True
     )
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return answer
