@@ -359,6 +359,12 @@ def multiprocessors() -> int:
     return int(torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count)
 
 
+def has_cuda_context() -> bool:
+    """Whether this process uses CUDA through torch; neither is loaded to find out."""
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(torch.cuda.is_initialized()) and not is_lost_to_fork()
+
+
 def is_lost_to_fork() -> bool:
     """Whether this process is a fork of one that used CUDA, and so cannot use it itself."""
     import torch

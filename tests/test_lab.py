@@ -92,6 +92,21 @@ def test_a_lab_tells_its_target_and_its_store(tmp_path: Path) -> None:
         assert repr(lab).startswith(f"<Lab for cuda:80, which keeps its kernels in {tmp_path}")
 
 
+def test_the_workers_of_a_new_kernel_start_before_the_driver_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = []
+
+    def ask_driver() -> None:
+        steps.append("driver")
+        raise UsageError("asked")
+
+    monkeypatch.setattr("kernellab.workers.worker.Pool.start", lambda pool: steps.append("compile workers"))
+    monkeypatch.setattr("kernellab.gpu.trial.GpuTrials.start_server", lambda trials: steps.append("GPU worker"))
+    monkeypatch.setattr("kernellab.lab.workspace.gpu_target_of_machine", ask_driver)
+    with kernellab.Lab(store=":memory:") as lab, pytest.raises(UsageError, match="asked"):
+        lab.tune(samples.tuned_kernel, grid, *tensors(), N)
+    assert steps == ["compile workers", "GPU worker", "driver"]
+
+
 @pytest.mark.parametrize("shape", [(2**31,), (1, 70000), (1, 1, 65536)])
 def test_a_grid_that_no_gpu_launches_is_refused_without_one_too(lab: kernellab.Lab, shape: Any) -> None:
     with pytest.raises(LaunchError, match="CUDA launches at most"):

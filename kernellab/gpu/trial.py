@@ -38,8 +38,8 @@ from kernellab.launch.bound_launch import BoundLaunch, LookCloser, TrialResult
 from kernellab.launch.calls import Grid3
 from kernellab.launch.memory import reached_memory
 from kernellab.store import PassedTrial, TrialLog
-from kernellab.target import device_name, driver_version
-from kernellab.workers.forks_and_interrupts import in_background, rlock
+from kernellab.target import device_name, driver_version, has_cuda_context
+from kernellab.workers.forks_and_interrupts import in_background, rlock, run_uninterrupted
 from kernellab.workers.process import ForkServer
 from kernellab.workers.worker import Job, Worker, WorkerKind
 
@@ -97,6 +97,11 @@ class GpuTrials:
         return GpuTrials(
             timeout_s, preload=self.preload, _servers=self._servers, _lock=self._lock, _has_own_servers=False
         )
+
+    def start_server(self) -> None:
+        """Start to import the modules of the workers without torch, if there are trials and this process uses CUDA."""
+        if self.enabled and has_cuda_context():
+            run_uninterrupted(self._server(with_torch=False).start)
 
     def start(self, device: int = 0, *, with_torch: bool = False) -> None:
         """Start the worker of a device in the background, including its CUDA context."""
@@ -246,15 +251,19 @@ class GpuTrials:
 
     def worker(self, device: int, *, with_torch: bool = False) -> Worker:
         """Return the worker of a device, started by its first job; ``with_torch`` has a process of its own."""
-        kind = WorkerKind("gpu", preload=(self.preload,))
-        if with_torch:
-            kind = WorkerKind("gpu with torch", preload=(self.preload, "torch"))
+        name = "gpu with torch" if with_torch else "gpu"
+        with self._lock:
+            server = self._server(with_torch=with_torch)
+            if (device, with_torch) not in self._workers:
+                self._workers[device, with_torch] = Worker(WorkerKind(name, server.modules), server)
+            return self._workers[device, with_torch]
+
+    def _server(self, *, with_torch: bool) -> ForkServer:
+        modules = (self.preload, "torch") if with_torch else (self.preload,)
         with self._lock:
             if with_torch not in self._servers:
-                self._servers[with_torch] = ForkServer(kind.preload, kind.environment, start_s=_WARM_S)
-            if (device, with_torch) not in self._workers:
-                self._workers[device, with_torch] = Worker(kind, self._servers[with_torch])
-            return self._workers[device, with_torch]
+                self._servers[with_torch] = ForkServer(modules, {}, start_s=_WARM_S)
+            return self._servers[with_torch]
 
 
 def _sizes(exported: IpcExport) -> tuple[int, ...]:

@@ -176,9 +176,8 @@ class Lab(LooksInside):
         from kernellab.tune.options import Options
         from kernellab.tune.verbs import call_to_tune, tune_and_launch
 
+        self._start_workers_for(kernel, compiling=executor is None)
         call = call_to_tune(self.session(), kernel, grid, args, meta)
-        self._start_workers_for(call.kernel, compiling=executor is None)
-
         options = Options(configs, timeout_s, search, budget_s, budget_configs, fresh)
         options = replace(options, check=check, outputs=outputs, executor=executor, devices=devices)
         options = replace(options, exact=exact, bitwise=bitwise)
@@ -218,8 +217,8 @@ class Lab(LooksInside):
             UsageError, LaunchError: the sizes, configs or arguments do not fit the kernel.
             WorkerError: the executor has no GPU, or broke.
         """
-        call = self._user_call("tune_over", kernel, grid, args, meta)
         self._start_workers_for(kernel, compiling=executor is None)
+        call = self._user_call("tune_over", kernel, grid, args, meta)
         from kernellab.tune.dispatch.measuring import CaseSpec  # keeps `import kernellab` light
         from kernellab.tune.dispatch.over import tune_over
 

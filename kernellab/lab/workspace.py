@@ -15,7 +15,7 @@ from weakref import ref
 
 from kernellab._triton.drivers import gpu_target_of_machine
 from kernellab._triton.interpreted import finish_interpreted_imports
-from kernellab._triton.kernel import Kernel
+from kernellab._triton.kernel import Kernel, is_kernel
 from kernellab.compile.cache import COMPILE_WORKER, Compiler, named_target
 from kernellab.compile.entries import evict
 from kernellab.errors import StoreError, UsageError, value_message, warn_user
@@ -74,6 +74,8 @@ class Workspace:
         self.kernels = Registry(
             Store(None if self._scratch else folder), self._revive, bind=self.bind, notebook=self.settings.notebook
         )
+        log = self.kernels.store.trials
+        self._trials = GpuTrials(self.settings.timeout_s, self.settings.isolate, log, _GPU_HANDLERS)
         self.set_interpreting_aside()
 
     def set_interpreting_aside(self) -> None:
@@ -120,7 +122,7 @@ class Workspace:
         run_uninterrupted(self._close)
 
     def _close(self) -> None:
-        launches = () if self._launches is None else (self._launches.close,)
+        launches = [self._trials.close, *([] if self._launches is None else [self._launches.close])]
         folders = [folder.close for folder in (self._scratch, self._spare) if folder is not None]
         with contextlib.ExitStack() as closing:  # one after the other, also where one fails
             closing.callback(restore_interpreting, self._interpreting)
@@ -325,8 +327,12 @@ class Workspace:
         require_launch(f"lab.{verb}", kernel, grid, args, meta)
         return UserCall(self.bind(kernel), grid, args, meta)
 
-    def _start_workers_for(self, kernel: Kernel, *, compiling: bool) -> None:
-        if self.kernels.is_new(kernel):
+    def _start_workers_for(self, kernel: Any, *, compiling: bool) -> None:
+        """Start the workers of a new kernel, their servers before the driver is asked, which takes a while at first."""
+        if is_kernel(kernel) and self.kernels.is_new(kernel):
+            if compiling:
+                self._pool.start()
+            self._trials.start_server()
             self.launches.start_workers(compiling=compiling)
 
     @contextmanager
@@ -370,9 +376,8 @@ class Workspace:
 
     def _open_runtime(self) -> Runtime:
         if (gpu := gpu_target_of_machine()) is not None and self._wanted in {None, gpu}:
-            is_tried = self.settings.isolate and gpu.backend == "cuda"  # no worker knows another vendor's driver
-            trials = GpuTrials(self.settings.timeout_s, is_tried, self.kernels.store.trials, _GPU_HANDLERS)
-            return Runtime(self.compiler, self._interpreter.run, gpu, trials=trials, tune=self._best_config)
+            self._trials.enabled &= gpu.backend == "cuda"  # no worker knows another vendor's driver
+            return Runtime(self.compiler, self._interpreter.run, gpu, trials=self._trials, tune=self._best_config)
         self._pool.server.preload(INTERPRET_WORKER.modules)
         target = named_target(self.compiler, str(self._wanted or DEFAULT_TARGET))
         launches = Runtime(self.compiler, self._interpreter.run, target)
