@@ -215,24 +215,27 @@ def fill_redzone(room: DeviceBytes, start: int, end: int) -> None:
         _worker_kernel("mark_zone").launch(-(-(end - start) // BLOCK), (room.address, start, end))
 
 
-def redzone_damage(room: DeviceBytes, start: int, end: int) -> tuple[int, int, int] | None:
-    """Return the number of damaged bytes of a redzone, the first and the last; None if it is intact."""
-    if start >= end:
-        return None
-    counter = allocate(24).write(struct.pack("<3q", 0, _NO_PLACE, -1))
-    _worker_kernel("zone_damage").launch(-(-(end - start) // BLOCK), (room.address, start, end, counter.address))
-    count, first, last = struct.unpack("<3q", counter.read())
-    return (count, first, last) if count else None
+def redzone_damages(room: DeviceBytes, zones: Sequence[tuple[int, int]]) -> list[tuple[int, int, int] | None]:
+    """Return of each redzone the number of damaged bytes, the first and the last; None if it is intact."""
+    counters = allocate(24 * len(zones)).write(struct.pack("<3q", 0, _NO_PLACE, -1) * len(zones))
+    for index, (start, end) in enumerate(zones):
+        if start < end:
+            arguments = (room.address, start, end, counters.address + 24 * index)
+            _worker_kernel("zone_damage").launch(-(-(end - start) // BLOCK), arguments)
+    damages = struct.iter_unpack("<3q", counters.read())
+    return [(count, first, last) if count else None for count, first, last in damages]
 
 
-def byte_sum(data: DeviceBytes) -> int:
-    """Return the sum of bytes."""
-    counter = allocate(8).zero_()
-    if data.size_bytes:
-        _worker_kernel("sum_of_bytes").launch(
-            -(-data.size_bytes // BLOCK), (data.address, data.size_bytes, counter.address)
-        )
-    return int(struct.unpack("<q", counter.read())[0])
+def byte_sums(memories: Sequence[DeviceBytes]) -> list[int]:
+    """Return the sum of the bytes of each memory."""
+    if not memories:
+        return []
+    counters = allocate(8 * len(memories)).zero_()
+    for index, data in enumerate(memories):
+        if data.size_bytes:
+            arguments = (data.address, data.size_bytes, counters.address + 8 * index)
+            _worker_kernel("sum_of_bytes").launch(-(-data.size_bytes // BLOCK), arguments)
+    return [total for (total,) in struct.iter_unpack("<q", counters.read())]
 
 
 def keep_busy(word: DeviceBytes) -> None:

@@ -100,27 +100,27 @@ class Redzones:
         """Return the copy of a memory; the original where it has no span."""
         return original if self.spans[index] is None else self.copy_of(index).copy_(original)
 
-    def watch(self, index: int) -> None:
-        """Count any later change of a copy as damage."""
-        self.sums[index] = _sum(self.copy_of(index))
+    def watch(self, indices: Sequence[int]) -> None:
+        """Count any later change of some copies as damage."""
+        self.sums.update(zip(indices, _sums([self.copy_of(index) for index in indices]), strict=True))
 
     def watch_read_only(self, memories: Sequence[Memory]) -> None:
         """Watch the copies of memories that the kernel should only read."""
-        for index, (memory, span) in enumerate(zip(memories, self.spans, strict=True)):
-            if span is not None and not memory.is_mutated:
-                self.watch(index)
+        pairs = enumerate(zip(memories, self.spans, strict=True))
+        self.watch([index for index, (memory, span) in pairs if span is not None and not memory.is_mutated])
 
     def damages(self) -> list[Damage]:
         """Return the damage to the redzones and to the watched copies."""
-        damages = []
-        for start, end, after, before in self._zones():
-            find = device_view.redzone_damage if isinstance(self.room, DeviceBytes) else _tensor_damage
-            damaged = find(self.room, start, end)
+        zones, damages = self._zones(), []
+        find = device_view.redzone_damages if isinstance(self.room, DeviceBytes) else _tensor_damages
+        per_zone = find(self.room, [(start, end) for start, end, _, _ in zones])
+        for (start, end, after, before), damaged in zip(zones, per_zone, strict=True):
             if damaged is not None:
                 count, first, last = damaged
                 damages.append(Damage(after, before, first - start, end - last, count))
-        changed = [index for index, checksum in self.sums.items() if _sum(self.copy_of(index)) != checksum]
-        return damages + [Damage(index, index, 0, 0, 0) for index in changed]
+        sums = _sums([self.copy_of(index) for index in self.sums])
+        pairs = zip(self.sums.items(), sums, strict=True)
+        return damages + [Damage(index, index, 0, 0, 0) for (index, checksum), now in pairs if now != checksum]
 
     def _zones(self) -> list[tuple[int, int, int | None, int | None]]:
         """Return each redzone: start, end, the copy that ends at its start, the one that starts at its end."""
@@ -158,10 +158,10 @@ def allocate_like(memory: Any, size_bytes: int) -> Any:
     return torch.empty(size_bytes, dtype=torch.uint8, device=memory.device)
 
 
-def _tensor_damage(room: Any, start: int, end: int) -> tuple[int, int, int] | None:
-    """Return the number of damaged bytes of a redzone, the first and the last; None if it is intact."""
-    wrong = (room[start:end] != _pattern(start, end, room.device)).nonzero()
-    return (wrong.numel(), start + int(wrong[0]), start + int(wrong[-1])) if wrong.numel() else None
+def _tensor_damages(room: Any, zones: Sequence[tuple[int, int]]) -> list[tuple[int, int, int] | None]:
+    """Return of each redzone the number of damaged bytes, the first and the last; None if it is intact."""
+    wrong = [(start, (room[start:end] != _pattern(start, end, room.device)).nonzero()) for start, end in zones]
+    return [(w.numel(), start + int(w[0]), start + int(w[-1])) if w.numel() else None for start, w in wrong]
 
 
 def _pattern(start: int, end: int, device: Any) -> Any:
@@ -173,9 +173,9 @@ def _pattern(start: int, end: int, device: Any) -> Any:
     return words.view(torch.uint8)[start - first * 8 : end - first * 8]
 
 
-def _sum(memory: Any) -> int:
-    if isinstance(memory, DeviceBytes):
-        return device_view.byte_sum(memory)
+def _sums(memories: Sequence[Any]) -> list[int]:
+    if all(isinstance(memory, DeviceBytes) for memory in memories):
+        return device_view.byte_sums(memories)
     import torch  # keeps `import kernellab` light
 
-    return int(memory.sum(dtype=torch.int64))
+    return [int(memory.sum(dtype=torch.int64)) for memory in memories]

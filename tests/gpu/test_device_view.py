@@ -178,7 +178,7 @@ def test_redzones_without_torch_find_what_those_with_it_find() -> None:
     assert all(torch.equal(room[start:end], theirs.room[start:end]) for start, end, _, _ in ours._zones())
     for zones in (ours, theirs):
         zones.copy_of(2).copy_(zones.room[:512])
-        zones.watch(2)
+        zones.watch([2])
     for held in (room, theirs.room):
         held[spans[0][1] + 4 : spans[0][1] + 12] ^= 255  # type: ignore[index]
         held[spans[1][0] - 3] ^= 1  # type: ignore[index]

@@ -67,7 +67,7 @@ def test_a_zone_copied_onto_another_is_damage() -> None:
 
 def test_a_watched_copy_must_not_change() -> None:
     found = redzones(100, 7)
-    found.watch(1)
+    found.watch([1])
     found.copy_of(1)[3] = 77
     assert found.damages() == [Damage(1, 1, 0, 0, 0)]
 
