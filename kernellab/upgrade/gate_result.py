@@ -9,25 +9,8 @@ from typing import Any
 from kernellab.display import HOOK, Displayable
 from kernellab.errors import plural, time_text
 from kernellab.store import Snapshot
-from kernellab.timing.gate import GateVerdict
-from kernellab.timing.stopwatch import Interval
+from kernellab.timing.gate import GateTiming, GateVerdict
 from kernellab.upgrade.comparison import Reason, predicted_ratio
-
-
-@dataclass(frozen=True, slots=True)
-class GateTiming:
-    """Two kernels timed in turns: medians in ms, and the ratio of the later to the earlier with its interval.
-
-    The interval holds with 99.8 % confidence at all looks together. It is that of ``blocks`` independent blocks of the
-    ``rounds``; ``seconds`` is the time they took.
-    """
-
-    earlier_ms: float
-    later_ms: float
-    ratio: Interval
-    rounds: int
-    blocks: int
-    seconds: float
 
 
 @dataclass(frozen=True, repr=False)

@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from statistics import median
 from typing import Any
 
 from kernellab._triton.kernel import Kernel, constexpr_names, jit_function, parameter_names
@@ -23,7 +22,7 @@ from kernellab.timing.gate import GateVerdict, time_until_decided
 from kernellab.timing.launches import Implementation
 from kernellab.timing.timer import differences_on_cpu, gpu_timers
 from kernellab.upgrade.comparison import reasons_between
-from kernellab.upgrade.gate_result import GateResult, GateTiming
+from kernellab.upgrade.gate_result import GateResult
 
 MARGIN = 0.03
 BUDGET_S = 10.0
@@ -133,24 +132,15 @@ def _time_in_turns(
         for side in pair:
             timer.load_in_worker(side)
         timer.interleave(pair, _WARM_UP_ROUNDS)
-        times = time_until_decided(
+        verdict, timing = time_until_decided(
             lambda rounds: timer.interleave(pair, rounds), options.margin, options.budget_s, time.monotonic
         )
         here = dict.fromkeys(timer.why_here(side) for side in pair)
         notes = [*notes, *timer.notes, *(f"timed in this process: {why}" for why in here if why)]
     finally:
         timer.close()
-    decision = times.decision
-    timing = GateTiming(
-        earlier_ms=float(median(times.earlier_ms)),
-        later_ms=float(median(times.later_ms)),
-        ratio=decision.ratio,
-        rounds=len(times.earlier_ms),
-        blocks=decision.blocks,
-        seconds=times.seconds,
-    )
     before, after = (resources_snapshot(side.kernel) for side in pair)
-    result = _result(pair, options, device_name(), (before, after), decision.verdict)
+    result = _result(pair, options, device_name(), (before, after), verdict)
     return replace(result, timing=timing, difference=differences[1], notes=tuple(dict.fromkeys(notes)))
 
 

@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from kernellab.timing.gate import GateTimes, GateVerdict, time_until_decided
+from kernellab.timing.gate import GateTiming, GateVerdict, time_until_decided
 
 ROUND_S = 3e-4  # two launches and two flushes
 JITTER = 0.01
@@ -64,7 +64,7 @@ DISTURBANCES: dict[str, Disturbance] = {
 
 def simulated_gate(
     disturbance: Disturbance, slowdown: float, gate: float, seed: int, budget_s: float = 10.0
-) -> GateTimes:
+) -> tuple[GateVerdict, GateTiming]:
     """Run a gate on simulated times, on a clock of its own."""
     random, done = np.random.default_rng(seed), [0]
 
@@ -82,5 +82,5 @@ def verdict_counts(
 ) -> dict[GateVerdict, int]:
     """The number of each verdict over some simulated runs, with the seeds 0, 1, ..."""
     run = partial(simulated_gate, disturbance, slowdown, gate, budget_s=budget_s)
-    verdicts = [run(seed).decision.verdict for seed in range(runs)]
+    verdicts = [run(seed)[0] for seed in range(runs)]
     return {verdict: verdicts.count(verdict) for verdict in GateVerdict if verdict in verdicts}

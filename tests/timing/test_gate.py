@@ -53,7 +53,7 @@ def test_the_interval_holds_the_median_at_all_looks_together() -> None:
 
 
 def test_a_faster_kernel_passes_and_is_called_faster() -> None:
-    assert simulated_gate(DISTURBANCES["jitter"], -0.05, 0.03, 0).decision.verdict is GateVerdict.FASTER
+    assert simulated_gate(DISTURBANCES["jitter"], -0.05, 0.03, 0)[0] is GateVerdict.FASTER
 
 
 def test_few_rounds_decide_nothing_however_slow() -> None:
@@ -93,8 +93,8 @@ def test_an_interval_needs_values_enough_for_its_confidence() -> None:
 
 
 def test_a_slowdown_counts_after_a_second_of_rounds_and_the_budget_is_kept() -> None:
-    assert simulated_gate(DISTURBANCES["jitter"], 0.5, 0.03, 0).seconds >= 1.0
-    assert simulated_gate(DISTURBANCES["jitter"], 0.01, 0.01, 0, budget_s=2.0).seconds <= 2.0 + ROUND_S
+    assert simulated_gate(DISTURBANCES["jitter"], 0.5, 0.03, 0)[1].seconds >= 1.0
+    assert simulated_gate(DISTURBANCES["jitter"], 0.01, 0.01, 0, budget_s=2.0)[1].seconds <= 2.0 + ROUND_S
 
 
 def test_slow_kernels_have_blocks_of_one_round_so_that_the_budget_can_decide() -> None:
@@ -104,5 +104,6 @@ def test_slow_kernels_have_blocks_of_one_round_so_that_the_budget_can_decide() -
         rounds_done[0] += rounds
         return [[100.0] * rounds, [104.0 + rounds_done[0] % 2] * rounds]
 
-    times = time_until_decided(sample_rounds, 0.03, 10.0, lambda: rounds_done[0] * 0.2)
-    assert (times.decision.verdict, times.seconds <= 10.0) == (SLOWER, True)
+    verdict, timing = time_until_decided(sample_rounds, 0.03, 10.0, lambda: rounds_done[0] * 0.2)
+    assert (verdict, timing.seconds <= 10.0) == (SLOWER, True)
+    assert (timing.earlier_ms, timing.rounds) == (100.0, rounds_done[0])
