@@ -128,10 +128,10 @@ def _normalised_axis(axis: int, rank: int) -> int:
 
 def _reduce_blocks(blocks: list[Array], dtypes: list[Any], axis: int, combine_fn: Any) -> list[Array]:
     is_real = not holds_payloads(dtypes[0].scalar)
-    fast = _FAST_REDUCTIONS.get(id(combine_fn)) if is_real else None
+    fast = _of_standard(combine_fn, _FAST_REDUCTIONS) if is_real else None
     if fast is not None and len(blocks) == 1:
         return [fast(blocks[0], axis)]
-    pick = _INDEX_REDUCTIONS.get(id(combine_fn)) if is_real else None
+    pick = _of_standard(combine_fn, _INDEX_REDUCTIONS) if is_real else None
     if pick is not None and len(blocks) == 2:
         where = np.expand_dims(pick(blocks[0], axis=axis), axis)  # the first wins a tie
         return [np.take_along_axis(block, where, axis).squeeze(axis) for block in blocks]
@@ -145,7 +145,7 @@ def _reduce_blocks(blocks: list[Array], dtypes: list[Any], axis: int, combine_fn
 
 
 def _scan_blocks(blocks: list[Array], dtypes: list[Any], axis: int, combine_fn: Any) -> list[Array]:
-    fast = None if holds_payloads(dtypes[0].scalar) else _FAST_SCANS.get(id(combine_fn))
+    fast = None if holds_payloads(dtypes[0].scalar) else _of_standard(combine_fn, _FAST_SCANS)
     if fast is not None and len(blocks) == 1:
         return [fast(blocks[0], axis)]
     if _has_branches(combine_fn):
@@ -215,28 +215,29 @@ def _ignore_nan(pick: Callable[..., Array], worst: float) -> Callable[..., Array
     return pick_number
 
 
-def _reductions(names: dict[str, Callable[..., Array]]) -> dict[int, Callable[..., Array]]:
-    return {id(getattr(_standard, name)): function for name, function in names.items() if hasattr(_standard, name)}
+Reductions = dict[str, Callable[..., Array]]
 
 
-_FAST_REDUCTIONS = _reductions(
-    {
-        "_sum_combine": np.sum,
-        "_xor_combine": np.bitwise_xor.reduce,
-        "_or_combine": np.bitwise_or.reduce,
-        "_elementwise_max": np.fmax.reduce,
-        "_elementwise_min": np.fmin.reduce,
-    }
-)
-_FAST_SCANS = _reductions({"_sum_combine": np.cumsum, "_prod_combine": np.cumprod})
+def _of_standard(combine_fn: Any, functions: Reductions) -> Callable[..., Array] | None:
+    """The function for a combine function of Triton's own, by name: a forked worker has imported these anew."""
+    name = getattr(combine_fn, "__name__", "")
+    return functions.get(name) if getattr(_standard, name, None) is combine_fn else None
+
+
+_FAST_REDUCTIONS: Reductions = {
+    "_sum_combine": np.sum,
+    "_xor_combine": np.bitwise_xor.reduce,
+    "_or_combine": np.bitwise_or.reduce,
+    "_elementwise_max": np.fmax.reduce,
+    "_elementwise_min": np.fmin.reduce,
+}
+_FAST_SCANS: Reductions = {"_sum_combine": np.cumsum, "_prod_combine": np.cumprod}
 _argmax, _argmin = _ignore_nan(np.argmax, -np.inf), _ignore_nan(np.argmin, np.inf)
-_INDEX_REDUCTIONS = _reductions(
-    {
-        f"_{name}_combine_tie_break_{side}": pick
-        for name, pick in (("argmax", _argmax), ("argmin", _argmin))
-        for side in ("left", "fast")
-    }
-)
+_INDEX_REDUCTIONS: Reductions = {
+    f"_{name}_combine_tie_break_{side}": pick
+    for name, pick in (("argmax", _argmax), ("argmin", _argmin))
+    for side in ("left", "fast")
+}
 
 
 External = Callable[..., Array]
