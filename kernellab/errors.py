@@ -16,7 +16,8 @@
     │   └── CheckFailed         an output differs from its reference, or is NaN where that is checked for
     ├── WorkerError             a worker process did not answer
     │   ├── WorkerDied          it was killed, or it exited
-    │   └── WorkerTimeout       the job took longer than its limit
+    │   ├── WorkerTimeout       the job took longer than its limit
+    │   └── GateFailed          the processes of a gate failed, so nothing is said of the kernel
     ├── JudgeFailed             the judge failed, so nothing is said of the candidate
     └── StoreError              the database cannot be read or written, or a compiled kernel not kept
 
@@ -175,6 +176,10 @@ class WorkerDied(WorkerError):
 
 class WorkerTimeout(WorkerError):
     """A job took longer than its limit; its worker was stopped."""
+
+
+class GateFailed(WorkerError):
+    """The processes that a gate times on were lost or have no GPU, so there is no verdict on the kernel."""
 
 
 class JudgeFailed(KernellabError):

@@ -15,7 +15,7 @@ from kernellab import __version__
 from kernellab.cli import json_form
 from kernellab.cli.parser import parser
 from kernellab.cli.terminal import answers_alone, style_for, warned_in_a_line
-from kernellab.errors import JudgeFailed, KernellabError, LaunchError, UsageError, WorkerError
+from kernellab.errors import GateFailed, JudgeFailed, KernellabError, LaunchError, UsageError
 
 if TYPE_CHECKING:
     from kernellab.cli.judge import JudgeAnswer
@@ -28,7 +28,7 @@ FAILED, WRONG_CALL, NO_VERDICT, INTERRUPTED = 1, 2, 3, 130
 def main(arguments: Sequence[str] | None = None, open_lab: Callable[..., Lab] | None = None) -> int:
     """Run a command; returns the exit status: 0, 1 (the kernel's fault), 2 (a wrong call), 130 (interrupted).
 
-    `judge` returns 0 only for what is accepted, 1 for what is not, and 3 where it failed itself.
+    `judge` returns 0 only for what is accepted, 1 for what is not, and 3 where it failed itself, as a gate does.
 
     ``open_lab`` makes the lab from ``target`` and ``store``; it is `kernellab.Lab` if left out.
     """
@@ -54,8 +54,8 @@ def main(arguments: Sequence[str] | None = None, open_lab: Callable[..., Lab] | 
 
 
 def status_of(error: KernellabError) -> int:
-    """Return the exit status of an error: 2 for a wrong call, 1 for a kernel or its file, 3 for a judge that failed."""
-    if isinstance(error, JudgeFailed):
+    """The exit status of an error: 2 for a wrong call, 1 for a kernel or its file, 3 without a verdict on it."""
+    if isinstance(error, GateFailed | JudgeFailed):
         return NO_VERDICT
     is_call = isinstance(error, UsageError) and not isinstance(error, LaunchError)
     return WRONG_CALL if is_call else FAILED
@@ -110,10 +110,7 @@ def _print_error(error: KernellabError, words: Sequence[str], *, wants_json: boo
         _print_json(_command(words), {"error": json_form.error_data(error)})
     else:
         _write("\n".join(error.lines(verbose="--verbose" in words)), sys.stderr)
-    status = status_of(error)
-    is_judge, is_gate = _command(words) == "judge", any(word.startswith("--against") for word in words)
-    has_no_verdict = is_judge or (is_gate and isinstance(error, WorkerError))  # a missing GPU is not a slower kernel
-    return NO_VERDICT if status == FAILED and has_no_verdict else status
+    return status_of(error)
 
 
 def _print_interrupted(words: Sequence[str], *, wants_json: bool) -> int:
@@ -133,10 +130,12 @@ def _as_lab_error(exc: Exception, words: Sequence[str]) -> KernellabError:
     """Return an exception that is not an error of the lab as one: the file's fault where it comes from there."""
     from kernellab.cli.kernel_file import fault_of_file, trail_of
 
+    message = f"kernellab itself failed: {type(exc).__name__}: {exc}. --verbose shows where; please report it."
+    if _command(words) == "judge":
+        return JudgeFailed(message, detail=trail_of(exc))
     for name in (word.partition("::")[0] for word in words):
         if name.endswith(".py") and (fault := fault_of_file(exc, Path(name))) is not None:
             return fault
-    message = f"kernellab itself failed: {type(exc).__name__}: {exc}. --verbose shows where; please report it."
     return KernellabError(message, detail=trail_of(exc))
 
 

@@ -22,6 +22,7 @@ _REMEDIES: dict[type[errors.KernellabError], str] = {
     errors.LaunchError: "Compare what `arguments` returns with the parameters of the kernel.",
     errors.UnknownName: "`kernellab ls` lists what is kept.",
     errors.UsageError: "`kernellab COMMAND --help` lists what the command takes.",
+    errors.GateFailed: "It says nothing of the kernel: start one worker per GPU, and compare again.",
     errors.JudgeFailed: "It says nothing of the candidate: judge it again; if it stays so, look at the specification.",
     errors.StoreError: "Name another folder with --store; what the message names was left as it is.",
     errors.KernellabError: "`detail`, where there is one, says more.",

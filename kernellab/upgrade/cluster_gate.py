@@ -26,12 +26,13 @@ from kernellab.tune.cluster_tuning import (
 from kernellab.tune.run_tuning import Environment
 from kernellab.tune.verbs import environment_of
 from kernellab.upgrade.gate_result import GateResult
-from kernellab.upgrade.gating import Against, GateOptions, earlier_call, gate_kernels
+from kernellab.upgrade.gating import Against, GateOptions, earlier_call, failing_as_gate, gate_kernels
 
 OpenSession = Callable[[], Session]
 """Returns the session of a process. It runs there, so it must be a function of a module."""
 
 
+@failing_as_gate()
 def gate_elsewhere(
     session: Session,
     later: UserCall,
@@ -44,7 +45,8 @@ def gate_elsewhere(
 
     Raises:
         UsageError: it is not an executor, or the launch cannot be sent.
-        KernellabError: what the comparison raised there, or that no process owns a GPU, or that those were lost.
+        GateFailed: no process owns a GPU, or those were lost.
+        KernellabError: what the comparison raised there.
     """
     kernel, grid, own = earlier_call(against)
     open_environment, open_session = opened

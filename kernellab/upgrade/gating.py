@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 from kernellab._triton.kernel import Kernel, constexpr_names, jit_function, parameter_names
-from kernellab.errors import UsageError, value_text
+from kernellab.errors import GateFailed, UsageError, WorkerError, value_text
 from kernellab.explain.snapshot import resources_snapshot, snapshot_of
 from kernellab.explain.verbs import device_of
 from kernellab.launch.calls import UserCall
@@ -51,11 +52,22 @@ class GateOptions:
             raise UsageError(f"budget_s is {value_text(self.budget_s)}; expected seconds, such as 10.")
 
 
+@contextmanager
+def failing_as_gate() -> Iterator[None]:
+    """Turn errors of worker processes into `GateFailed`."""
+    try:
+        yield
+    except WorkerError as exc:
+        raise GateFailed(exc.message, place=exc.place, detail=exc.detail, kernel=exc.kernel) from exc
+
+
+@failing_as_gate()
 def gate_kernels(session: Session, later: UserCall, against: Against, options: GateOptions) -> GateResult:
     """Compare a launch with that of an earlier revision, on the same arguments where both take them.
 
     Raises:
         UsageError, LaunchError: a launch does not fit its kernel.
+        GateFailed: a worker process was lost, or took too long.
         KernellabError: one does not compile, or fails.
     """
     arguments, calls, notes = _calls_on_copies(later, against)

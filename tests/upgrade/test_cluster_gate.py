@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 
 import kernellab
-from kernellab.errors import RunError, UsageError, WorkerError
+from kernellab.errors import GateFailed, RunError, UsageError
 from kernellab.launch.calls import UserCall
 from kernellab.pytest_plugin import KernelGate
 from kernellab.timing.gate import GateVerdict
@@ -156,10 +156,10 @@ def test_errors_of_the_other_side_arrive_as_they_are(lab: kernellab.Lab, thread:
 
 def test_an_executor_without_a_gpu_is_refused(lab: kernellab.Lab, thread: ThreadPoolExecutor) -> None:
     x = torch.rand(N)
-    with pytest.raises(WorkerError, match="No process of the executor owns a GPU"):
+    with pytest.raises(GateFailed, match="No process of the executor owns a GPU"):
         lab.gate(scale, grid, x, torch.zeros(N), N, 2.0, against=double, executor=thread, BLOCK=BLOCK)
     later = UserCall(lab.bind(scale), grid, (x, x, N, 2.0), {"BLOCK": BLOCK})
-    with pytest.raises(WorkerError, match=r"Start one worker per GPU.*wait_for_workers"):
+    with pytest.raises(GateFailed, match=r"Start one worker per GPU.*wait_for_workers"):
         gate_elsewhere(lab.session(), later, double, GateOptions(), thread, (no_environment, session_here))
 
 
@@ -170,7 +170,7 @@ def test_a_worker_of_dask_gates_a_kernel_of_the_notebook(lab: kernellab.Lab) -> 
         assert (result.verdict, result.difference) == (GateVerdict.WITHIN, "out_ptr differs from that of double")
         (by,) = [note for note in result.notes if note.startswith("measured by")]
         assert by.removeprefix("measured by ") in client.nthreads()
-        with pytest.raises(WorkerError, match="No process of the executor owns a GPU"):
+        with pytest.raises(GateFailed, match="No process of the executor owns a GPU"):
             lab.gate(scale, grid, torch.rand(N), torch.zeros(N), N, 2.0, against=double, executor=client, BLOCK=BLOCK)
 
 
