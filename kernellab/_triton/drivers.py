@@ -14,7 +14,7 @@ import re
 import subprocess
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -41,6 +41,11 @@ Interpret = Callable[[Any, Mapping[str, Any], tuple[int, int, int]], Any]
 """Runs a launch of an `ASTSource` on the CPU, from its arguments by name and its grid; returns the run."""
 
 _UNLIMITED = 2**31 - 1
+# Of a kernel without scratch memory: the text of a launcher depends on none of it.
+_NO_METADATA = SimpleNamespace(
+    **dict.fromkeys(("global_scratch_size", "profile_scratch_size", "launch_cooperative_grid", "launch_pdl"), 0),
+    **dict.fromkeys(("global_scratch_align", "profile_scratch_align", "num_ctas"), 1),
+)
 _MAX_THREADS = 1024
 LAUNCH_ERRORS: tuple[type[Exception], ...] = (OutOfResources, RuntimeError, ValueError, TypeError, OverflowError)
 
@@ -123,6 +128,25 @@ def specialization_of(handle: Any) -> tuple[dict[str, Any], tuple[tuple[int, ...
     names = list(handle.src.fn.arg_names)
     paths = (path if isinstance(path, tuple) else (names.index(path),) for path in handle.src.constants)
     return {name: portable_type(kind) for name, kind in handle.src.signature.items()}, tuple(paths)
+
+
+def compiles_launchers() -> bool:
+    """Whether Triton compiles a C launcher for each signature, with the machine's compiler, as versions before 3.7."""
+    from triton.backends.nvidia import driver as nvidia
+
+    return hasattr(nvidia, "make_launcher")
+
+
+def build_launcher(signature: Mapping[str, Any], constants: Collection[tuple[int, ...]]) -> None:
+    """Compile the C launcher of a signature into Triton's cache; ``constants`` are the index paths of constants.
+
+    That of a tensor descriptor depends on the compiled kernel, and is left out.
+    """
+    from triton.backends.nvidia.driver import CudaLauncher
+
+    if not any("tensordesc" in str(kind) for kind in signature.values()):
+        names = SimpleNamespace(arg_names=tuple(signature))
+        CudaLauncher(SimpleNamespace(fn=names, signature=signature, constants=dict.fromkeys(constants)), _NO_METADATA)
 
 
 def descriptor(base: Any, shape: Any, strides: Any, block_shape: Any, padding: str, **more: bool) -> Any:

@@ -12,7 +12,7 @@ import os
 import shutil
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -35,6 +35,7 @@ from kernellab.compile.job_queue import JobQueue, JobSource, resolve_job
 from kernellab.compile.types import Compiled, CompileJob, compile_job
 from kernellab.compile.worker import (
     BuildRequest,
+    build_launcher_of,
     compile_kernel,
     effects_of_job,
     graph_of_job,
@@ -63,7 +64,8 @@ class Compiler:
 
     A compiled kernel takes 70 KB of memory, so at most ``most_held`` are kept in memory. When ``folder`` becomes
     unwritable, as on a full disk, results go to the folder that ``instead`` makes, and so do the compiler's temporary
-    files if the machine's temporary folder is full as well.
+    files if the machine's temporary folder is full as well. ``launches_on`` is the target of kernels whose launchers
+    are compiled at the same time: that of the GPU, with a Triton that compiles them.
     """
 
     pool: Pool
@@ -71,11 +73,13 @@ class Compiler:
     timeout_s: float
     most_held: int = 2048
     instead: Callable[[], Path] | None = None
+    launches_on: Target | None = None
     _temporary: Path | None = None
     _done: dict[str, tuple[Compiled, Listing]] = field(default_factory=dict)
     _graphs: dict[tuple[str, Labels], Graph] = field(default_factory=dict)
     _effects: dict[tuple[str, Labels], Effects] = field(default_factory=dict)
     _building: dict[str, threading.Lock] = field(default_factory=dict)
+    _launchers: dict[Hashable, None] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=lock)
 
     def compile(self, job: CompileJob, stop: Stop | None = None) -> Compiled:
@@ -242,6 +246,7 @@ class Compiler:
         return is_full or lacks_temporary
 
     def _build(self, digest: str, job: CompileJob, stop: Stop) -> Compiled:
+        self._begin_launcher(job)
         name = uuid.uuid4().hex
         folder, final = self.folder, self._path(digest)
         scratch = folder / f".{name}"
@@ -265,6 +270,21 @@ class Compiler:
             shutil.rmtree(scratch, ignore_errors=True)
             shutil.rmtree(temporary, ignore_errors=True)
         return replace(built, folder=final, from_cache=False)
+
+    def _begin_launcher(self, job: CompileJob) -> None:
+        """Let another worker compile the launcher of a new signature meanwhile; its first launch raises what fails."""
+        key = job.signature, tuple(path for path, _ in job.constants)
+        with self._lock:
+            if job.target != self.launches_on or key in self._launchers:
+                return
+            self._launchers[key] = None
+            _drop_oldest(self._launchers, self.most_held)
+
+        def build() -> None:
+            with contextlib.suppress(KernellabError):
+                self.pool.run(Job(build_launcher_of, job, f"The launcher of {job.closure.name}"), self.timeout_s)
+
+        self.pool.run_in_background(build)
 
     def _run_job(
         self, handler: Handler[Request, Answer], payload: Request, job: CompileJob, stop: Stop | None = None

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kernellab._triton.compiling import CompileOutput, build, build_ttir, raw_module, translate_errors
-from kernellab._triton.drivers import read_amd_resources, read_resources, spill_bytes
+from kernellab._triton.drivers import build_launcher, read_amd_resources, read_resources, spill_bytes
 from kernellab._triton.loading import load
 from kernellab._triton.mlir import flattened_parameters, graph_of_module
 from kernellab._triton.specialize import Specialization
@@ -57,6 +57,11 @@ def compile_kernel(request: BuildRequest, progress: Callable[[Any], None]) -> No
         _write(built, job, folder)
     except OSError as exc:
         raise unwritable(folder.parent, exc) from exc
+
+
+def build_launcher_of(job: CompileJob, progress: Callable[[Any], None]) -> None:
+    """Compile the C launcher of a job's signature into Triton's cache, before the first launch wants it."""
+    build_launcher(dict(job.signature), [path for path, _ in job.constants])
 
 
 def unwritable(folder: Path, exc: OSError) -> StoreError:

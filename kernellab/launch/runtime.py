@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from kernellab._triton.compiling import notify_listener
-from kernellab._triton.drivers import OfflineDriver
+from kernellab._triton.drivers import OfflineDriver, compiles_launchers
 from kernellab._triton.kernel import JitKernel, Kernel
 from kernellab._triton.launcher import Switch
 from kernellab._triton.specialize import Specialization, target_of
@@ -73,6 +73,10 @@ class Runtime:
     _local: threading.local = field(default_factory=threading.local)
     _recording: ContextVar[Recorder | None] = field(default_factory=lambda: ContextVar("recording", default=None))
     _recorders: tuple[Recorder, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.trials is not None and compiles_launchers():
+            self.compiler.launches_on = self.target
 
     def start_workers(self, *, compiling: bool = True) -> None:
         """Start compile workers, if ``compiling``, and with a GPU the trial worker, in the background."""

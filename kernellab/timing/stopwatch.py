@@ -208,6 +208,11 @@ def interval(samples: Sequence[float], seed: int = 0, confidence: float = CONFID
     return Interval(middle, min(float(low), middle), max(float(high), middle))
 
 
+def load_statistics() -> None:
+    """Load the modules of the bootstrap, which takes a tenth of a second, before the first interval needs them."""
+    interval(range(_FEW + 1))
+
+
 def ratio_interval(
     challenger: Sequence[float], leader: Sequence[float], seed: int = 0, confidence: float = CONFIDENCE
 ) -> Interval:

@@ -16,6 +16,7 @@ from kernellab.timing.bench_setup import bytes_of, needs_torch
 from kernellab.timing.bench_worker import Workbench
 from kernellab.timing.hooks import IN_WORKER, HookCalls, pickle_hooks
 from kernellab.timing.launches import KernelLaunch
+from kernellab.timing.stopwatch import load_statistics
 from kernellab.workers.forks_and_interrupts import in_background
 from kernellab.workers.worker import Job, Worker
 
@@ -137,14 +138,14 @@ class WorkerTransport(Transport):
         return torch.cuda.current_device() if known is None else known
 
     def get_ready(self) -> None:
-        """Load the needs of a measurement into the worker, in the background."""
+        """Load what a measurement needs into the worker, and what statistics need here, in the background."""
         device = self.device
 
         def run() -> None:
             with suppress(KernellabError, OSError):  # the first measurement will raise it; a lab may close meanwhile
                 self._load_needs(device)
 
-        in_background(run, name="kernellab-bench")
+        in_background(load_statistics, run, name="kernellab-bench")
 
     def start(self) -> None:
         """Wait until the worker has its CUDA context.
