@@ -15,7 +15,7 @@ import subprocess
 import time
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -33,7 +33,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernellab._triton.specialize import gpu_target, target_of
 from kernellab.source import portable_type
-from kernellab.target import MULTIPROCESSORS, Target, limits_of, shared_bytes_limit
+from kernellab.target import MULTIPROCESSORS, Target, has_cuda_context, limits_of, shared_bytes_limit
 from kernellab.workers.forks_and_interrupts import run_uninterrupted
 from kernellab.workers.scratch import Scratch
 
@@ -41,6 +41,7 @@ Interpret = Callable[[Any, Mapping[str, Any], tuple[int, int, int]], Any]
 """Runs a launch of an `ASTSource` on the CPU, from its arguments by name and its grid; returns the run."""
 
 _UNLIMITED = 2**31 - 1
+_WARP_SIZE = 32
 # Of a kernel without scratch memory: the text of a launcher depends on none of it.
 _NO_METADATA = SimpleNamespace(
     **dict.fromkeys(("global_scratch_size", "profile_scratch_size", "launch_cooperative_grid", "launch_pdl"), 0),
@@ -248,11 +249,26 @@ def hook_launches(enter: Callable[[str], None], leave: Callable[[], None] = lamb
 
 
 def gpu_target_of_machine() -> Target | None:
-    """The target of the GPU that Triton would use by itself, or None where there is none."""
+    """The target of the GPU that Triton would use by itself, or None where there is none.
+
+    Where torch uses CUDA, it answers as Triton's driver would, which is compiled by the machine's compiler at first.
+    """
+    if has_cuda_context():
+        import torch
+
+        if torch.version.hip is None:
+            major, minor = torch.cuda.get_device_capability()
+            return Target("cuda", 10 * major + minor, _WARP_SIZE)
     try:
         return target_of(driver.default.get_current_target())
     except RuntimeError:
         return None
+
+
+def load_driver() -> None:
+    """Load Triton's own driver, which takes half a second while it is not in Triton's cache."""
+    with suppress(RuntimeError):  # its first use raises it
+        _ = driver.default
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from kernellab._triton.drivers import load_driver, specialization_of
 from kernellab.compile.entries import triton_files
 from kernellab.errors import KernellabError, RunError, StoreError, WorkerDied, WorkerTimeout, stopped_text
 from kernellab.gpu.contents import contents_digest
@@ -135,6 +136,7 @@ class GpuTrials:
             self._prepared.add(device)
         if is_new:
             self.start(device)
+            in_background(load_driver)  # for the launches here, which follow the trials
 
     def close(self) -> None:
         """Stop the workers of all devices."""
@@ -285,8 +287,6 @@ def _launch_key(arguments: Mapping[str, Any], grid: Grid3) -> Hashable:
 
 
 def _job(launch: BoundLaunch, exported: IpcExport, specs: Specs) -> TrialJob:
-    from kernellab._triton.drivers import specialization_of  # keeps `import kernellab` light
-
     signature, constants = specialization_of(launch.handle)
     return TrialJob(
         kernel=launch.compiled.kernel,

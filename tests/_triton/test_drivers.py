@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+import torch
 
 from kernellab._triton import drivers
 from kernellab._triton.drivers import relauncher, unload_with_handle
+from kernellab.target import Target
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
@@ -72,3 +74,13 @@ def test_a_triton_that_was_built_for_other_gpus_serves_all_but_the_worker(monkey
     spec.loader.exec_module(again)
     with pytest.raises(ImportError):
         again.use_driver_without_torch(lambda: 0, lambda device: (9, 0))
+
+
+def test_where_torch_uses_cuda_its_device_is_the_target_and_no_driver_is_compiled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(drivers, "has_cuda_context", lambda: True)
+    monkeypatch.setattr(torch.version, "hip", None)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (10, 3))
+    monkeypatch.setattr(drivers, "driver", None)
+    assert drivers.gpu_target_of_machine() == Target("cuda", 103, 32)
