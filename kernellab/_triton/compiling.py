@@ -36,6 +36,7 @@ from kernellab.target import Target
 warnings.filterwarnings("ignore", message=".*TRITON_DEFAULT_FP_FUSION.*")
 
 _MAX_FILE_NAME = 150
+_GRAPH_STAGES = ("ttir", "ttgir")  # of Triton, of Gluon
 _LOG_BYTES = 16_000
 
 
@@ -75,11 +76,11 @@ def build(function: Any, special: Specialization, target: Target, closure: Closu
                 module = _override_module(metadata, stage, lowering.context) or lower(module, metadata)
             files[f"{name}.{stage}"] = _file_content(module)
             clock.lap(stage)
-            if graph is None:  # later stages change the module itself
+            if graph is None and stage in _GRAPH_STAGES:  # later stages change the module itself
                 text = files[f"{name}.{stage}"].decode()
                 graph = graph_of_module(module, lowering.context, flattened_parameters(special.signature), text)
                 clock.skip()
-        assert graph is not None, "a backend has stages"
+        assert graph is not None, "a backend has one of these stages"
         files[f"{name}.json"] = json.dumps(metadata, default=vars).encode()
     return CompileOutput(files, graph, clock.seconds, log.getvalue())
 
@@ -102,7 +103,7 @@ def build_ttir(function: Any, special: Specialization, target: Target, closure: 
     """Compile to optimised TTIR only, for Gluon to TTGIR; returns the module and its context."""
     with translate_errors(closure, target):
         lowering = _begin_lowering(function, special, target)
-        return lowering.first_stage()(lowering.module, _metadata(lowering.options, target)), lowering.context
+        return lowering.lower_to_graph(lowering.module, _metadata(lowering.options, target)), lowering.context
 
 
 def raw_module(function: Any, special: Specialization, target: Target) -> tuple[Any, Any, Callable[[Any], Any]]:
@@ -111,7 +112,7 @@ def raw_module(function: Any, special: Specialization, target: Target) -> tuple[
     Errors of the compiler come through as Triton raises them.
     """
     lowering = _begin_lowering(function, special, target)
-    return lowering.module, lowering.context, lambda raw: lowering.first_stage()(raw, {})
+    return lowering.module, lowering.context, lambda raw: lowering.lower_to_graph(raw, {})
 
 
 @dataclass(slots=True)
@@ -124,9 +125,13 @@ class _Lowering:
     stages: dict[str, Any]
     options: Any
 
-    def first_stage(self) -> Callable[[Any, dict[str, Any]], Any]:
-        """The stage that makes TTIR, or TTGIR of Gluon."""
-        return self.stages[next(iter(self.stages))]  # type: ignore[no-any-return]
+    def lower_to_graph(self, module: Any, metadata: dict[str, Any]) -> Any:
+        """The module as optimised TTIR; of Gluon, as TTGIR with its layouts resolved."""
+        for stage, lower in self.stages.items():
+            module = lower(module, metadata)
+            if stage in _GRAPH_STAGES:
+                break
+        return module
 
 
 @contextmanager

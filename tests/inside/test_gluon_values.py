@@ -77,6 +77,15 @@ def test_the_copy_of_a_kernel_stores_tiles_in_layouts_of_their_own(lab: kernella
     assert copy.kernel.ttgir.count("tensor<512xf32") > 0, "a tile of 16 x 32 is stored as a row"
 
 
+@pytest.mark.slow
+def test_effects_alone_are_those_of_the_whole_compile(lab: kernellab.Lab) -> None:
+    x, out = torch.zeros(2 * ROUNDS * ROWS * COLUMNS), torch.zeros(2 * ROWS)
+    _, copy = logging_copy(lab, sum_of_rows, x, out, 3, ROWS, COLUMNS, ROUNDS)
+    with kernellab.Lab(store=":memory:") as other:
+        effects = other.compiler.effects(copy.kernel_launch.job)
+    assert (effects.reads, effects.writes, effects.unknown) == (copy.kernel.effects.reads, {"out", BUFFER}, ())
+
+
 @pytest.mark.parametrize("kernel", ["add", "through_shared", "wgmma_product"])
 def test_methods_of_shared_memory_stay_as_they_are(lab: kernellab.Lab, kernel: str) -> None:
     x = torch.zeros(256)
