@@ -25,7 +25,8 @@ from triton.compiler.compiler import parse
 from triton.compiler.errors import CompilationError, CompileTimeAssertionFailure
 
 from kernellab._triton.mlir import flattened_parameters, graph_of_module
-from kernellab._triton.specialize import Specialization, gpu_target, source_of
+from kernellab._triton.specialize import Specialization, source_of
+from kernellab._triton.targets import gpu_target
 from kernellab.advice import in_plain_words
 from kernellab.errors import CompileError, Place
 from kernellab.ir.graph import Graph, Location

@@ -15,10 +15,7 @@ from typing import Any, NoReturn
 import triton
 
 from kernellab._triton import device_kernels
-from kernellab._triton.closure import closure_of
-from kernellab._triton.compiling import build
 from kernellab._triton.device_kernels import BLOCK
-from kernellab._triton.specialize import Specialization
 from kernellab.target import parse_target
 from kernellab.workers.scratch import write_whole
 
@@ -132,6 +129,10 @@ def _digest(capability: tuple[int, int]) -> str:
 
 
 def _compile_kernel(name: str, capability: tuple[int, int], element: str, flags: Mapping[str, bool]) -> DeviceKernel:
+    from kernellab._triton.closure import closure_of  # a worker whose kernels are kept does without the compiler
+    from kernellab._triton.compiling import build
+    from kernellab._triton.specialize import Specialization
+
     function = getattr(device_kernels, name)
     constants: dict[str, int] = {**flags, "BLOCK": BLOCK}
     types = {**dict.fromkeys(_DATA, f"*{element}"), **_TYPES, **dict.fromkeys(constants, "constexpr")}

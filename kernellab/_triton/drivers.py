@@ -31,7 +31,7 @@ from triton.runtime.driver import driver
 from triton.runtime.errors import OutOfResources
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from kernellab._triton.specialize import gpu_target, target_of
+from kernellab._triton.targets import gpu_target, target_of
 from kernellab.source import portable_type
 from kernellab.target import MULTIPROCESSORS, Target, has_cuda_context, limits_of, shared_bytes_limit
 from kernellab.workers.forks_and_interrupts import run_uninterrupted

@@ -13,12 +13,12 @@ import triton
 import triton.language as tl
 from triton import knobs
 from triton._C.libtriton import get_cache_invalidating_env_vars
-from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 from triton.runtime.jit import JITFunction, MockTensor, create_function_from_signature
 
 from kernellab._triton.closure import value_key
 from kernellab._triton.kernel import constexpr_value
+from kernellab._triton.targets import gpu_target
 from kernellab.errors import LaunchError, UsageError, first_line, plural, value_message, value_text
 from kernellab.source import INTEGER_OPTIONS
 from kernellab.target import DEFAULT_TARGET, Target, parse_target
@@ -52,16 +52,6 @@ class Specialization:
     attributes: Mapping[Path, Any]
     options: Mapping[str, Any]
     bound: Mapping[str, Any] = field(default_factory=dict)
-
-
-def gpu_target(target: Target) -> Any:
-    """A target as Triton's own `GPUTarget`."""
-    return GPUTarget(target.backend, target.arch, target.warp_size)
-
-
-def target_of(gpu: Any) -> Target:
-    """The project's `Target` of a Triton target."""
-    return Target(gpu.backend, gpu.arch, gpu.warp_size)
 
 
 def specialize(

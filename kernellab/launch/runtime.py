@@ -16,7 +16,8 @@ from kernellab._triton.compiling import notify_listener
 from kernellab._triton.drivers import OfflineDriver, compiles_launchers
 from kernellab._triton.kernel import JitKernel, Kernel
 from kernellab._triton.launcher import Switch
-from kernellab._triton.specialize import Specialization, target_of
+from kernellab._triton.specialize import Specialization
+from kernellab._triton.targets import target_of
 from kernellab.compile.cache import Compiler
 from kernellab.compile.entries import triton_files
 from kernellab.compile.types import Compiled, job_of
