@@ -60,7 +60,7 @@ def compile_kernel(request: BuildRequest, progress: Callable[[Any], None]) -> No
 
 
 def build_launcher_of(job: CompileJob, progress: Callable[[Any], None]) -> None:
-    """Compile the C launcher of a job's signature into Triton's cache, before the first launch wants it."""
+    """Compile the C launcher of a job's signature into Triton's cache, before its first launch."""
     build_launcher(dict(job.signature), [path for path, _ in job.constants])
 
 
