@@ -1,8 +1,8 @@
 """A digest of the contents of GPU memory, computed there by torch.
 
 Two launches on memory of the same contents load the same values. The digest is not cryptographic: it distinguishes
-accidental differences, those of a swap or of signs among them. Each row of 65,536 words of 32 bits has two sums of its words
-times random weights of 64 bits; two rows that differ have both sums in common with a chance of 2**-64.
+accidental differences, those of a swap or of signs among them. Each row of 65,536 words of 32 bits has two sums of its
+words times random weights of 64 bits; two rows that differ have both sums in common with a chance of 2**-64.
 """
 
 from __future__ import annotations
