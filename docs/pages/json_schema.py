@@ -470,6 +470,7 @@ ROWS: Mapping[str, tuple[JsonField, ...]] = {
         ("bound_ms", "number or null", "the time of its roofline"),
         ("times_bound", "number or null", "`ms` by `bound_ms`"),
         ("bound", "string", "what limits it, as predicted"),
+        ("no_roofline", "string", "why it cannot be predicted, or empty"),
         ("launches", "integer", "launches that ran when they were made"),
         ("trials", "integer", "those of them by which an autotuner timed its configs"),
         ("captured", "integer", "launches that went into a CUDA graph"),

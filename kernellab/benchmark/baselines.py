@@ -13,13 +13,14 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from kernellab.errors import UsageError
 from kernellab.export.checking import OutputSummary, summarize_outputs, tolerance_over
 from kernellab.export.write import replace_file
+from kernellab.source import record_of_json
 
 SCHEMA = 1
 MARGIN = 0.05
@@ -210,13 +211,9 @@ class BaselineFile:
 
 
 def _parse_baseline(device: str, entry: Mapping[str, Any], path: Path) -> Baseline:
-    known = {field.name for field in fields(Baseline)} - {"device"}
-    values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()}
-    for name in ("inputs", "outputs"):
-        values[name] = {key: tuple(value) for key, value in values.get(name, {}).items()}
     try:
-        return Baseline(device=device, **{name: value for name, value in values.items() if name in known})
-    except TypeError as exc:
+        return record_of_json(Baseline, {**entry, "device": device}, frozenset())
+    except (TypeError, ValueError, AttributeError) as exc:
         raise UsageError(f"{path} has an incomplete baseline for {device}; delete it and update.") from exc
 
 

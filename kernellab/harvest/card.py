@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
 
 from kernellab.errors import plural, time_text
 from kernellab.harvest.case_times import CaseTime
@@ -12,6 +13,8 @@ from kernellab.registry import config_words
 from kernellab.views.blocks import Block, Card, Message, Section, notes, table_of
 
 _MOST_ROWS = 20
+_MOST_DIFFERENCES = 3
+_DIGITS = 8
 
 
 def harvest_card(record: HarvestRecord) -> Card:
@@ -19,9 +22,29 @@ def harvest_card(record: HarvestRecord) -> Card:
     rows = timed_cases(record)
     blocks: list[Block] = [Message(_headline(record))]
     if rows:
-        blocks.append(table_of(_COLUMNS_OF_CARD, rows[:_MOST_ROWS], left={"kernel", "sizes", "config", "basis"}))
+        shown = [(*row, differs) for row, differs in zip(rows, distinctions(rows[:_MOST_ROWS]), strict=False)]
+        left = {"kernel", "sizes", "config", "differs in", "basis"}
+        blocks.append(table_of(_COLUMNS_OF_CARD, shown, left=left))
     more = [f"{plural(len(rows) - _MOST_ROWS, 'more case')} in .frame."] if len(rows) > _MOST_ROWS else []
     return Card([Section(None, [*blocks, *notes([*more, *harvest_notes(record)])])])
+
+
+def distinctions(rows: Sequence[tuple[HarvestedCase, CaseTime]]) -> list[str]:
+    """For each case, in words, its types and layouts that differ between cases of one kernel, sizes and config."""
+    alike = defaultdict[tuple[str, ...], list[dict[str, str]]](list)
+    keys = [(case.kernel, str(case.sizes or case.shapes), str(case.config)) for case, _ in rows]
+    for key, (case, _) in zip(keys, rows, strict=True):
+        alike[key].append(case.traits)
+    return [_difference(case, alike[key]) for key, (case, _) in zip(keys, rows, strict=True)]
+
+
+def _difference(case: HarvestedCase, alike: list[dict[str, str]]) -> str:
+    traits = case.traits
+    own = {name: text for name, text in traits.items() if any(other.get(name) != text for other in alike)}
+    if alike.count(traits) > 1:
+        own["binary"] = case.launch.result[:_DIGITS]  # alignment, which is part of no type
+    words = config_words(dict(list(own.items())[:_MOST_DIFFERENCES]))
+    return words + ", ..." * (len(own) > _MOST_DIFFERENCES)
 
 
 def harvest_notes(record: HarvestRecord) -> list[str]:
@@ -36,6 +59,8 @@ def harvest_notes(record: HarvestRecord) -> list[str]:
             f"{plural(record.unknown_replays, 'replay')} of CUDA graphs captured before the harvest, or beyond its "
             "limit: their launches are not counted."
         )
+    reasons = Counter(case.no_roofline for case in record.cases if case.prediction is None and case.no_roofline)
+    sentences += [f"No roofline of {plural(count, 'case')}: {why}." for why, count in reasons.items()]
     if any(case.trials for case in record.cases):
         trials = sum(case.trials for case in record.cases)
         sentences.append(f"{trials:,} further launches timed the configs of autotuners.")
@@ -49,13 +74,14 @@ def _headline(record: HarvestRecord) -> str:
     return f"{count:,} launches{programs}: {plural(kernels, 'kernel')}, {plural(len(record.cases), 'case')}"
 
 
-_COLUMNS_OF_CARD: dict[str, Callable[[tuple[HarvestedCase, CaseTime]], str]] = {
+_COLUMNS_OF_CARD: dict[str, Callable[[tuple[HarvestedCase, CaseTime, str]], str]] = {
     "kernel": lambda row: row[0].kernel,
     "sizes": lambda row: config_words(row[0].sizes or row[0].shapes),
     "config": lambda row: config_words(row[0].config),
+    "differs in": lambda row: row[2],
     "count": lambda row: f"{row[0].count:,}",
     "share": lambda row: "" if row[1].share is None else f"{row[1].share:.1%}",
     "time": lambda row: "" if row[1].ms is None else time_text(row[1].ms / 1e3),
     "basis": lambda row: str(row[1].basis),
-    "vs roofline": lambda row: "" if (ratio := bound_ratio(*row)) is None else f"{ratio:.1f}x",
+    "vs roofline": lambda row: "" if (ratio := bound_ratio(*row[:2])) is None else f"{ratio:.1f}x",
 }

@@ -6,13 +6,16 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kernellab.errors import KernellabError, UsageError, first_line
+from kernellab.errors import UsageError, first_line
 from kernellab.registry.launches_from_store import options_of, tensors_among
-from kernellab.source import MalformedData
-from kernellab.store import RecordedLaunch
+from kernellab.source import MalformedData, Readers, reading, record_of_json, require
+from kernellab.store import Argument, RecordedLaunch
 from kernellab.store.decoding import canonical_json, launch_digest, launch_from_jsonable, launch_to_jsonable
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 FORMAT = 1
 
@@ -33,6 +36,7 @@ class HarvestedCase:
 
     ``launches`` ran when they were made, ``trials`` of them to time the configs of an autotuner; ``captured`` went into
     CUDA graphs, whose replays made ``replayed`` more. ``sampled_ms`` is the sum of ``samples`` device times.
+    ``no_roofline`` says why it cannot be predicted.
     """
 
     kernel: str
@@ -49,6 +53,7 @@ class HarvestedCase:
     samples: int = 0
     sampled_ms: float = 0.0
     prediction: CasePrediction | None = None
+    no_roofline: str = ""
 
     @property
     def count(self) -> int:
@@ -71,18 +76,30 @@ class HarvestedCase:
         }
 
     @property
-    def kind(self) -> frozenset[tuple[str, str, str]]:
-        """The kinds and dtypes of the arguments, and the values of constexprs other than integers, by name."""
-        return frozenset(
-            (a.name, a.kind, a.dtype if a.kind == "tensor" else repr(a.value) if a.constexpr else "")
+    def types(self) -> dict[str, str]:
+        """Triton's types of the arguments, and values of constexprs, by name, without `sizes` and the config."""
+        types = dict(self.launch.signature)
+        return {
+            a.name: repr(a.value) if a.constexpr else types.get(a.name, a.kind)
             for a in self.launch.arguments
             if a.name not in self.sizes and a.name not in self.config_names
-        )
+        }
+
+    @property
+    def traits(self) -> dict[str, str]:
+        """The attributes of a launch as text: types, layouts of tensors, grid, module."""
+        layouts = {f"{t.name}.{of}": str(getattr(t, of)) for t in self.tensors for of in ("shape", "stride")}
+        return {**self.types, **layouts, "grid": str(self.launch.grid), "module": self.module}
+
+    @property
+    def tensors(self) -> list[Argument]:
+        """The tensors among the arguments, with those of descriptors and tuples."""
+        return tensors_among(list(self.launch.arguments))
 
     @property
     def shapes(self) -> dict[str, str]:
         """The shapes of the tensors as ``4096x128``, by name."""
-        return {t.name: "x".join(map(str, t.shape)) for t in tensors_among(list(self.launch.arguments))}
+        return {t.name: "x".join(map(str, t.shape)) for t in self.tensors}
 
     @property
     def key(self) -> str:
@@ -152,16 +169,22 @@ def _sum(left: HarvestedCase, right: HarvestedCase) -> HarvestedCase:
 
 def record_to_jsonable(record: HarvestRecord) -> dict[str, Any]:
     """A record as JSON."""
-    plain = {f.name: getattr(record, f.name) for f in fields(record)}
-    graphs = [{f.name: getattr(graph, f.name) for f in fields(graph)} for graph in record.graphs]
-    return {**plain, "format": FORMAT, "cases": list(map(_case_to_jsonable, record.cases)), "graphs": graphs}
+    cases = [
+        {
+            **_fields_of(case),
+            "launch": launch_to_jsonable(case.launch),
+            "prediction": None if case.prediction is None else _fields_of(case.prediction),
+        }
+        for case in record.cases
+    ]
+    return {**_fields_of(record), "format": FORMAT, "cases": cases, "graphs": list(map(_fields_of, record.graphs))}
 
 
-def _case_to_jsonable(case: HarvestedCase) -> dict[str, Any]:
-    plain = {f.name: getattr(case, f.name) for f in fields(case)}
-    known = case.prediction
-    prediction = None if known is None else {f.name: getattr(known, f.name) for f in fields(known)}
-    return {**plain, "launch": launch_to_jsonable(case.launch), "prediction": prediction}
+def _fields_of(value: DataclassInstance) -> dict[str, Any]:
+    return {f.name: getattr(value, f.name) for f in fields(value)}
+
+
+_READERS: Readers = frozenset({(RecordedLaunch, launch_from_jsonable), (str, str), (int, int), (float, float)})
 
 
 def read_record(path: Path) -> HarvestRecord:
@@ -171,57 +194,17 @@ def read_record(path: Path) -> HarvestRecord:
         UsageError: the file cannot be read, or is none.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if content["result"] != "Harvest" or content["format"] != FORMAT:
-            raise ValueError(f"its format is {content['format']!r}, and this release reads {FORMAT}")
-        return _record_from_jsonable(content)
+        with reading("it"):
+            content = json.loads(path.read_text(encoding="utf-8"))
+            form = content["result"], content["format"]
+            require(form == ("Harvest", FORMAT), "its format", form, f"Harvest, {FORMAT}")
+            record = record_of_json(HarvestRecord, content, _READERS)
+            for place, _ in (launch for graph in record.graphs for launch in graph.launches):
+                require(0 <= place < len(record.cases), "the case of a graph", place, f"one of {len(record.cases)}")
+            return record
     except OSError as exc:
         raise UsageError(f"{str(path)!r} cannot be read: {exc.strerror or exc}.") from exc
-    except (ValueError, KeyError, TypeError, AttributeError, MalformedData, KernellabError) as exc:
+    except MalformedData as exc:
         raise UsageError(
             f"{str(path)!r} is not a saved harvest ({first_line(exc)}); pass a .json file that Harvest.save wrote."
         ) from exc
-
-
-def _record_from_jsonable(content: Mapping[str, Any]) -> HarvestRecord:
-    cases = tuple(map(_case_from_jsonable, content["cases"]))
-    graphs = tuple(
-        HarvestedGraph(
-            replays=int(graph["replays"]),
-            samples=int(graph["samples"]),
-            sampled_ms=float(graph["sampled_ms"]),
-            launches=tuple((_place(place, cases), int(count)) for place, count in graph["launches"]),
-        )
-        for graph in content["graphs"]
-    )
-    return HarvestRecord(
-        cases=cases,
-        graphs=graphs,
-        rest={str(name): int(count) for name, count in content["rest"].items()},
-        unknown_replays=int(content["unknown_replays"]),
-        seconds=float(content["seconds"]),
-        programs=int(content["programs"]),
-    )
-
-
-def _place(place: Any, cases: Sequence[HarvestedCase]) -> int:
-    if not 0 <= int(place) < len(cases):
-        raise ValueError(f"a graph launches case {place} of {len(cases)}")
-    return int(place)
-
-
-def _case_from_jsonable(value: Mapping[str, Any]) -> HarvestedCase:
-    known = value["prediction"]
-    numbers = {name: int(value[name]) for name in ("line", "launches", "trials", "captured", "replayed", "samples")}
-    return HarvestedCase(
-        **{name: str(value[name]) for name in ("kernel", "module", "file", "origin")},  # type: ignore[arg-type]
-        **numbers,  # type: ignore[arg-type]
-        launch=launch_from_jsonable(value["launch"]),
-        config_names=tuple(map(str, value["config_names"])),
-        sampled_ms=float(value["sampled_ms"]),
-        prediction=None
-        if known is None
-        else CasePrediction(
-            float(known["time_ms"]), float(known["bound_ms"]), str(known["bound"]), str(known["device"])
-        ),
-    )

@@ -54,7 +54,7 @@ class Harvest(Savable):
 
     def __init__(self, read: Callable[[], HarvestRecord], predict: Predict = lambda record: record) -> None:
         self._read, self._predict = read, predict
-        self._predicted: dict[str, Any] = {}
+        self._predicted: dict[str, dict[str, Any]] = {}
 
     def __repr__(self) -> str:
         record = self.record
@@ -71,13 +71,21 @@ class Harvest(Savable):
     def record(self) -> HarvestRecord:
         """The record so far, without new predictions."""
         record = self._read()
-        cases = (replace(c, prediction=c.prediction or self._predicted.get(c.key)) for c in record.cases)
-        return replace(record, cases=tuple(cases)) if self._predicted else record
+        if not self._predicted:
+            return record
+        cases = (
+            case if case.prediction else replace(case, **self._predicted.get(case.key, {})) for case in record.cases
+        )
+        return replace(record, cases=tuple(cases))
 
     def predict(self) -> HarvestRecord:
         """Predict the cases that take the most time, and return the record with their rooflines."""
         record = self._predict(self.record)
-        self._predicted = {case.key: case.prediction for case in record.cases if case.prediction is not None}
+        self._predicted = {
+            case.key: {"prediction": case.prediction, "no_roofline": case.no_roofline}
+            for case in record.cases
+            if case.prediction or case.no_roofline
+        }
         return record
 
     @property
@@ -191,11 +199,11 @@ class Harvest(Savable):
 
 def _notes_on_kinds(groups: list[list[HarvestedCase]]) -> Iterator[str]:
     """A note on launches that differ from the first case of their sizes in dtypes or flags."""
-    others = [(case, group[0]) for group in groups for case in group if case.count and case.kind != group[0].kind]
+    others = [(case, group[0]) for group in groups for case in group if case.count and case.types != group[0].types]
     if others:
         total, names = sum(case.count for group in groups for case in group), dict[str, None]()
         for case, first in others:
-            names |= {name: None for name, *_ in case.kind ^ first.kind}
+            names |= {name: None for name, _ in case.types.items() ^ first.types.items()}
         count = sum(case.count for case, _ in others)
         yield (
             f"{count:,} of {total:,} launches of {others[0][0].kernel} have other dtypes or flags at the same sizes "
@@ -267,6 +275,7 @@ _COLUMNS: Mapping[str, Callable[[HarvestedCase, CaseTime], Any]] = {
     "bound_ms": lambda case, time: None if case.prediction is None else case.prediction.bound_ms,
     "times_bound": bound_ratio,
     "bound": lambda case, time: "" if case.prediction is None else case.prediction.bound,
+    "no_roofline": lambda case, time: case.no_roofline,
     "launches": lambda case, time: case.launches,
     "trials": lambda case, time: case.trials,
     "captured": lambda case, time: case.captured,

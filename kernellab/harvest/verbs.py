@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kernellab._triton.launch_hooks import observe_launches
-from kernellab.errors import KernellabError
+from kernellab.errors import KernellabError, first_line
 from kernellab.explain.prediction_verbs import predict_implementation
 from kernellab.explain.verbs import device_of
 from kernellab.harvest.case_times import case_times
@@ -112,7 +112,7 @@ def with_predictions(session: Session, record: HarvestRecord, counts: list[CaseC
     """Predict the cases that take the most time, within a number and seconds; the others stay as they are.
 
     ``counts`` are those of the record's first cases, with the kernels. A case that cannot be predicted, such as one for
-    an AMD device, has no prediction.
+    an AMD device, keeps why.
     """
     times = case_times(record)
     order = sorted(range(len(counts)), key=lambda i: (-(times[i].total_ms or 0.0), -record.cases[i].count))
@@ -120,22 +120,22 @@ def with_predictions(session: Session, record: HarvestRecord, counts: list[CaseC
     for place in order[:_MOST_PREDICTED]:
         if time.perf_counter() - begin_s > _PREDICTING_S:
             break
-        if cases[place].prediction is None:
-            prediction = case_prediction(session, cases[place], counts[place].kernel.function)
-            cases[place] = replace(cases[place], prediction=prediction)
+        if cases[place].prediction is None and not cases[place].no_roofline:
+            cases[place] = predicted_case(session, cases[place], counts[place].kernel.function)
     return replace(record, cases=tuple(cases))
 
 
-def case_prediction(session: Session, case: HarvestedCase, function: Any) -> CasePrediction | None:
-    """The predicted time and roofline of a case, compiled again for the session's target; None where it has none."""
+def predicted_case(session: Session, case: HarvestedCase, function: Any) -> HarvestedCase:
+    """A case with its predicted time and roofline, compiled again for the session's target, or why it has none."""
     launch = case.launch
     if function is None or launch.grid is None or 0 in launch.grid:
-        return None
+        return replace(case, no_roofline="its grid is empty" if function else "its source is unknown")
     try:
         arguments = {**regenerated_inputs(launch, "cpu", fills_floats=False), **values_of(launch)}
         call = UserCall(session.bind(function), launch.grid, (), arguments)
         prediction = predict_implementation(compile_call(session, call, takes_best=False), device_of(session))
-    except KernellabError:
-        return None  # of a target without a model, or a launch that cannot be made again: no roofline
+    except KernellabError as exc:  # of a target without a model, or a launch that cannot be made again
+        return replace(case, no_roofline=first_line(exc).rstrip("."))
     bound_ms = prediction.time_ms * prediction.share
-    return CasePrediction(prediction.time_ms, bound_ms, prediction.bound, prediction.device)
+    known = CasePrediction(prediction.time_ms, bound_ms, prediction.bound, prediction.device)
+    return replace(case, prediction=known)

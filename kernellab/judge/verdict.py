@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.display import Savable
 from kernellab.errors import UsageError
+from kernellab.source import Readers, record_of_json
 
 if TYPE_CHECKING:
     from kernellab.views.blocks import Card
@@ -279,29 +280,9 @@ def verdict_of_json(text: str) -> Verdict:
     """
     try:
         fields = json.loads(text)
-        schema, _, _ = fields.pop("schema"), fields.pop("kernellab"), fields.pop("command")
-        if schema != SCHEMA:
-            raise ValueError(f"its schema is {schema}")
-        options = fields.pop("options")
-        sizes = options.pop("sizes")
-        given = None if sizes is None else tuple(tuple(size.items()) for size in sizes)
-        environment = tuple(fields.pop("environment").items())
-        decision = Decision(fields.pop("verdict"))
-        reasons = tuple(_reason_of(reason) for reason in fields.pop("reasons"))
-        trials = tuple(Trial(**_with_sizes(trial)) for trial in fields.pop("trials"))
-        timings = tuple(Timing(**_with_sizes(timing)) for timing in fields.pop("timings"))
-        plain: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()
-        }
-        verdict = Verdict(
-            decision,
-            reasons,
-            trials,
-            timings,
-            environment=environment,
-            options=JudgeOptions(given, **options),
-            **plain,
-        )
+        if fields["schema"] != SCHEMA:
+            raise ValueError(f"its schema is {fields['schema']}")
+        verdict = record_of_json(Verdict, {**fields, "decision": fields["verdict"]}, _READERS)
     except (KeyError, TypeError, AttributeError, RecursionError) as exc:
         raise ValueError(f"it lacks a field of a verdict, or has another one ({exc})") from exc
     if verdict.as_json() != text.strip():
@@ -309,11 +290,14 @@ def verdict_of_json(text: str) -> Verdict:
     return verdict
 
 
-def _with_sizes(fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {**fields, "sizes": tuple(fields["sizes"].items())}
+def _pairs(value: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    return tuple(value.items())
 
 
-def _reason_of(fields: Mapping[str, Any]) -> Reason:
-    index = fields["index"]
-    floats = {name: float(fields[name]) for name in ("got", "expected", "bound") if isinstance(fields[name], str)}
-    return Reason(**{**fields, **floats, "index": None if index is None else tuple(index)})
+_READERS: Readers = frozenset(
+    {
+        (tuple[tuple[str, Any], ...], _pairs),
+        (tuple[tuple[str, str], ...], _pairs),
+        (float, lambda value: float(value) if isinstance(value, str) else value),
+    }
+)

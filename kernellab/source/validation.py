@@ -13,8 +13,9 @@ import types
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import is_dataclass
+from enum import Enum
 from functools import cache, lru_cache, partial
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from kernellab.errors import plural
 from kernellab.source.model import (
@@ -61,6 +62,9 @@ _JIT_OPTIONS = {"do_not_specialize", "do_not_specialize_on_alignment", "debug"}
 _LISTS_OF_NAMES = {"reset_to_zero", "restore_value"}
 _AUTOTUNE = {"pre_hook", "post_hook", "cache_results", "use_cuda_graph", "warmup", "rep", *_LISTS_OF_NAMES}
 _PRUNING = {"early_config_prune", "perf_model", "top_k"}
+Record = TypeVar("Record")
+Readers = frozenset[tuple[Any, Callable[[Any], Any]]]  # keeps its hash
+"""Annotations, each with the function that builds its values from JSON."""
 
 
 class MalformedData(ValueError):
@@ -118,6 +122,52 @@ def parse_json(text: str, limit_bytes: int = TEXT_BYTES, limit_values: int = TEX
         if not level:
             return value
     raise MalformedData(f"it is nested deeper than {_DEPTH} levels")
+
+
+def record_of_json(cls: type[Record], fields: Mapping[str, Any], readers: Readers) -> Record:
+    """Build a dataclass from its fields in JSON, by their annotations; fields that it lacks are left out.
+
+    What no reader builds is not checked. `reading` turns the errors of readers into `MalformedData`.
+    """
+    builders = _builders_of(cls, readers)  # type: ignore[arg-type]
+    known = {name: value for name, value in fields.items() if name in builders}
+    return cls(**{name: value if (build := builders[name]) is None else build(value) for name, value in known.items()})
+
+
+@cache
+def _builders_of(cls: Hashable, readers: Readers) -> Mapping[str, Callable[[Any], Any] | None]:
+    return {name: _builder_of(hint, readers) for name, hint in _hints_of(cls).items()}
+
+
+def _builder_of(hint: Any, readers: Readers) -> Callable[[Any], Any] | None:
+    """The function that builds a value of an annotation from JSON; None where JSON has the value itself."""
+    origin, args, reader = get_origin(hint), get_args(hint), dict(readers).get(hint)
+    if reader is not None or is_dataclass(hint):
+        return reader or partial(record_of_json, hint, readers=readers)
+    if origin is tuple or origin in (Union, types.UnionType):  # members of one type, or a type and None
+        return partial(_list_of_json if origin is tuple else _optional_of_json, _builder_of(args[0], readers))
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return partial(_object_of_json, _builder_of(args[1], readers))
+    return hint if isinstance(hint, type) and issubclass(hint, Enum) else None
+
+
+def _list_of_json(build: Callable[[Any], Any] | None, value: Any) -> tuple[Any, ...]:
+    require(isinstance(value, list), "its field", value, "a list")
+    return tuple(map(build, value) if build else value)
+
+
+def _optional_of_json(build: Callable[[Any], Any] | None, value: Any) -> Any:
+    return build(value) if build and value is not None else value
+
+
+def _object_of_json(build: Callable[[Any], Any] | None, value: Any) -> dict[str, Any]:
+    require(isinstance(value, dict), "its field", value, "an object")
+    return {name: build(member) if build else member for name, member in value.items()}
+
+
+@cache
+def _hints_of(cls: Hashable) -> Mapping[str, Any]:
+    return get_type_hints(cls)
 
 
 def require_type(value: Any, hint: Any, where: str) -> None:
@@ -182,7 +232,7 @@ def _require_fields(cls: Any, value: Any, where: str) -> None:
 
 @cache
 def _checks_of(cls: Hashable) -> tuple[tuple[str, Callable[[Any, str], None]], ...]:
-    return tuple((name, _check_of(hint)) for name, hint in get_type_hints(cls).items())
+    return tuple((name, _check_of(hint)) for name, hint in _hints_of(cls).items())
 
 
 def _require_scalar(hint: Any, value: Any, where: str) -> None:
