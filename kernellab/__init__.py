@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from functools import partial as _partial
 from typing import TYPE_CHECKING, Any
 
 from kernellab import errors
@@ -102,7 +103,7 @@ __all__ = list(_LAZY)
 __all__ += ["KernellabError", "__version__", "current_lab", "errors", "judge"]
 
 
-_HOOK.install(lambda: importlib.import_module("kernellab.views.rendering"))
+_HOOK.install(*(_partial(importlib.import_module, f"kernellab.views.{name}") for name in ("bundles", "rendering")))
 
 
 def current_lab() -> Lab:

@@ -20,11 +20,15 @@ Bundle = dict[str, Any]
 """What a result shows, by MIME type; ``text/plain`` is always there."""
 
 
-class Views(Protocol):
-    """The views of results: `kernellab.views.rendering`."""
+class Bundles(Protocol):
+    """The displays of results: `kernellab.views.bundles`."""
 
     def bundle_of(self, result: Any, /) -> Bundle:
         """Return the display of a result."""
+
+
+class Views(Protocol):
+    """The figures, pages and files of results: `kernellab.views.rendering`."""
 
     def figure_of(self, result: Any, kind: str | None, /, *, dark: bool, **options: Any) -> Figure:
         """Return a figure of a result."""
@@ -37,27 +41,28 @@ class Views(Protocol):
 
 
 class DisplayHook:
-    """Finds the views of results; ``find`` returns them. ``on_show`` is called before a result shows."""
+    """Finds the views of results. ``on_show`` is called before a result shows."""
 
     def __init__(self) -> None:
-        self._find: Callable[[], Views] | None = None
+        self._find_bundles: Callable[[], Bundles] | None = None
+        self._find_views: Callable[[], Views] | None = None
         self.on_show: Callable[[object], None] | None = None
 
-    def install(self, find: Callable[[], Views]) -> None:
-        """Set the function that finds the views."""
-        self._find = cache(find)
+    def install(self, find_bundles: Callable[[], Bundles], find_views: Callable[[], Views]) -> None:
+        """Set the functions that find the displays, and the other views."""
+        self._find_bundles, self._find_views = cache(find_bundles), cache(find_views)
 
     @property
     def views(self) -> Views:
-        """The views; the package installs them."""
-        assert self._find is not None, "import kernellab installs the views"
-        return self._find()
+        """The figures, pages and files; the package installs them."""
+        assert self._find_views is not None, "import kernellab installs the views"
+        return self._find_views()
 
     def bundle(self, result: object) -> Bundle:
         """Return the display of a result; its `repr` where nothing is installed."""
         if self.on_show is not None:
             self.on_show(result)
-        return {"text/plain": repr(result)} if self._find is None else self.views.bundle_of(result)
+        return {"text/plain": repr(result)} if self._find_bundles is None else self._find_bundles().bundle_of(result)
 
 
 HOOK = DisplayHook()

@@ -15,7 +15,9 @@ from kernellab.display import Bundle, Displayable, DisplayHook
 from kernellab.ir.effects import NO_EFFECTS
 from kernellab.launch.run import Finding, FindingKind, Run, Severity
 from kernellab.timing.provenance import Ceilings
-from kernellab.views.bundles import BUNDLES, bundle_of
+from kernellab.views.bundles import bundle_of
+from kernellab.views.card_table import BUNDLES
+from kernellab.views.report import CellReport
 
 RUN = Run(
     kernel="add_kernel",
@@ -30,7 +32,7 @@ RUN = Run(
 
 
 def test_every_type_that_is_drawn_shows_itself() -> None:
-    assert [kind.__name__ for kind in BUNDLES if not issubclass(kind, Displayable)] == []
+    assert [kind.__name__ for kind in (CellReport, *BUNDLES) if not issubclass(kind, Displayable)] == []
 
 
 def test_a_plain_shell_shows_html_beside_text() -> None:
@@ -66,7 +68,7 @@ def test_views_are_looked_for_when_the_first_result_shows() -> None:
 
     hook = DisplayHook()
     assert hook.bundle(1) == {"text/plain": "1"}
-    hook.install(find)
+    hook.install(find, find)
     assert asked == []
     assert hook.bundle(2) == {"text/plain": "drawn 2"}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import inspect
 import re
 import textwrap
@@ -83,8 +84,18 @@ def _spelt(action: argparse.Action) -> str:
     return ", ".join(f"`{_cell(part)}`" for part in spelling_of(action).split(", ")) + default
 
 
+def _names_for_annotations(function: Any) -> dict[str, Any]:
+    """Return what the module of a function imports for type checkers alone."""
+    names: dict[str, Any] = {}
+    for node in ast.parse(inspect.getsource(inspect.getmodule(function))).body:
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            exec("\n".join(map(ast.unparse, node.body)), names)
+    return names
+
+
 def _returned(magic: Magic) -> list[str]:
-    kind = get_type_hints(magic.function).get("return", type(None))
+    names = _names_for_annotations(magic.function)
+    kind = get_type_hints(magic.function, localns=names).get("return", type(None))
     verbs = dict.fromkeys(_VERB.findall(inspect.getsource(magic.function)))
     links = [reference.link(f"kernellab.lab.Lab.{verb}", f"lab.{verb}") for verb in verbs]
     kinds = [each for each in get_args(kind) or (kind,) if each is not type(None)]

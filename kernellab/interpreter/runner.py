@@ -262,6 +262,7 @@ def _available_bytes() -> int:
 INTERPRET_WORKER = WorkerKind(
     "interpret", preload=("kernellab.interpreter.worker:start",), environment={"TRITON_INTERPRET": "1"}
 )
+_INTERPRET = "kernellab.interpreter.worker:interpret"
 _IF_SLOW = "Give it longer (--timeout, timeout_s=) or fewer programs, unless one of its loops does not end."
 
 _NO_GLUON = (
@@ -322,8 +323,6 @@ class Interpreter:
             OutOfBounds, RunError: the kernel failed; the tensors are as they were.
             WorkerTimeout, WorkerDied: it did not end, or ended its process.
         """
-        from kernellab.interpreter.worker import interpret  # needs numpy, and Triton's interpreter
-
         closure, bound = _closure_with_constants(function, arguments)
         values = {name: value for name, value in arguments.items() if name not in dict(bound)}
         is_whole, may_batch = False, self.in_batches and watch is None and record is None and not algebra
@@ -331,7 +330,7 @@ class Interpreter:
             with in_shared_memory(values, grid, uninitialised=uninitialised, is_whole=is_whole) as shared:
                 device = warps, multiprocessors()
                 job = InterpretJob(closure, shared.launch, bound, *device, watch, record, algebra, may_batch)
-                outcome = self._run_job(Job(interpret, job, f"kernel {closure.name}"), timeout_s, progress)
+                outcome = self._run_job(Job(_INTERPRET, job, f"kernel {closure.name}"), timeout_s, progress)
                 is_kept = outcome.failure is None and record is None
                 written = outcome.written if is_kept else frozenset[int]()
                 changed = run_uninterrupted(partial(shared.take_back, written))  # all of it, or nothing

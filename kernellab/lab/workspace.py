@@ -16,6 +16,7 @@ from weakref import ref
 from kernellab._triton.drivers import gpu_target_of_machine
 from kernellab._triton.interpreted import finish_interpreted_imports
 from kernellab._triton.kernel import Kernel, is_kernel
+from kernellab._triton.specialize import warm
 from kernellab.compile.cache import COMPILE_WORKER, Compiler, named_target
 from kernellab.compile.entries import evict
 from kernellab.errors import StoreError, UsageError, value_message, warn_user
@@ -60,6 +61,7 @@ class Workspace:
         self._scratch = run_uninterrupted(Scratch) if store == ":memory:" else None
         folder = self._scratch.path if self._scratch else Path(store) if store else self.settings.store
         self._pool = Pool(COMPILE_WORKER, self.settings.compile_workers)
+        self._pool.server.preload(INTERPRET_WORKER.modules)
         self._interpreter = Interpreter(Worker(INTERPRET_WORKER, self._pool.server), self.settings.timeout_s)
         self._resolving = rlock()
         at_fork(self, in_child=Workspace._leave_lost_gpu)
@@ -101,15 +103,24 @@ class Workspace:
         return f"<{type(self).__name__} for {self.target}, which keeps its kernels in {where}>"
 
     def start(self, wait: bool = False) -> None:
-        """Start the workers and load the slow libraries in the background, or before returning if ``wait``."""
+        """Start the workers and load the slow libraries in the background, or before returning if ``wait``.
+
+        The server of the workers imports Triton while this process imports torch, to ask whether there is a GPU.
+        Modules of Triton import each other, so this thread imports them, and no other at the same time.
+        """
+        self._pool.start()
+        warm()
         self.launches.start_workers()
-        if self.launches.is_offline():
-            self._pool.run_in_background(self._interpreter.start)
-        thread = in_background(*_WARM_UP_STEPS)
+        thread = in_background(*(() if self.launches.is_offline() else _WARM_UP_STEPS))
         threading.Thread(target=self.tidy, daemon=True).start()
         if wait:
             thread.join(self.settings.timeout_s)
             self._pool.wait_ready(self.settings.timeout_s)
+
+    def start_interpreter(self) -> None:
+        """Start the process that runs launches on the CPU, in the background, if there is no GPU."""
+        if self.launches.is_offline() and self._interpreter.worker.pid is None:
+            self._pool.run_in_background(self._interpreter.start)
 
     def tidy(self) -> None:
         """Delete compiled files, the least recently used first, down to the size in the settings."""
@@ -378,7 +389,6 @@ class Workspace:
         if (gpu := gpu_target_of_machine()) is not None and self._wanted in {None, gpu}:
             self._trials.enabled &= gpu.backend == "cuda"  # no worker knows another vendor's driver
             return Runtime(self.compiler, self._interpreter.run, gpu, trials=self._trials, tune=self._best_config)
-        self._pool.server.preload(INTERPRET_WORKER.modules)
         target = named_target(self.compiler, str(self._wanted or DEFAULT_TARGET))
         launches = Runtime(self.compiler, self._interpreter.run, target)
         launches.go_offline()
@@ -429,13 +439,7 @@ def _process_workspace() -> Workspace:
     return workspace
 
 
-def _warm(module: str) -> None:
-    import_module(module).warm()
-
-
 # What takes a while the first time, in steps as small as can be: a session that ends waits for one.
-_WARM_UP_STEPS: tuple[Callable[[], object], ...] = (
-    *(partial(import_module, name) for name in ("torch", "triton", "kernellab.interpreter.worker")),
-    *(partial(import_module, name) for name in ("kernellab.timing.gpu_bench", "kernellab.tune.verbs")),
-    *(partial(_warm, name) for name in ("kernellab._triton.specialize", "kernellab.views.graph.diagram")),
+_WARM_UP_STEPS: tuple[Callable[[], object], ...] = tuple(
+    partial(import_module, name) for name in ("torch", "kernellab.timing.gpu_bench", "kernellab.tune.verbs")
 )

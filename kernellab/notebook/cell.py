@@ -34,6 +34,7 @@ from kernellab.notebook.cell_kernels import CellKernels, Namespace, follow_new_t
 from kernellab.notebook.cell_predictions import CellPredictions
 from kernellab.notebook.cell_values import birth_in_record, offer_of_difference, values_of_record, with_explanation
 from kernellab.notebook.expressions import evaluate
+from kernellab.notebook.lab_opening import load_card
 from kernellab.registry import launched_version, remember
 from kernellab.store import Version
 from kernellab.views.report import CellReport, KernelReport, argument_reports
@@ -135,6 +136,9 @@ async def run_cell_async(
     source = f"\n{text}"
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     provide_modules(namespace)
+    if options.run:
+        lab.start_interpreter()
+    load_card()
     lab.set_interpreting_aside()
     require_names_compiled(text, namespace)
     cell = _Cell(lab, source, namespace, file, CellKernels(lab, namespace, file), compiler or codeop.Compile(), show)

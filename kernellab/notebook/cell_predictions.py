@@ -6,14 +6,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Thread
+from typing import TYPE_CHECKING
 
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError
-from kernellab.explain.prediction import Prediction
-from kernellab.explain.prediction_verbs import prediction_of_record
 from kernellab.lab import Lab
 from kernellab.launch.recording import LaunchRecord
 from kernellab.workers.forks_and_interrupts import in_background
+
+if TYPE_CHECKING:
+    from kernellab.explain.prediction import Prediction
 
 _MOST_KERNELS = 4  # of a cell; each takes up to a quarter of a second
 
@@ -37,6 +39,8 @@ class CellPredictions:
         self._count += 1
         if not self.lab.settings.predict or self._count > _MOST_KERNELS:
             return None
+        from kernellab.explain.prediction_verbs import prediction_of_record  # loaded while the first cell runs
+
         if (thread := self._disassembling.get(record.compiled.digest)) is not None:
             thread.join()
         return prediction_of_record(self.lab.session(), record)

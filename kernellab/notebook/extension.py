@@ -68,12 +68,12 @@ def _open_lab(shell: Any, lab_of: Callable[[], Lab] | None) -> Lab:
 
     lab = Lab() if lab_of is None else lab_of()
     try:
+        lab.start()  # first: workers import what they need while the rest is done here
         live = progress_of(shell)
         HOOK.on_show = live.clear_replaced
         if lab.settings.progress:
             lab.launches.report_to(live)
         _rebind_kernels(shell.user_ns, lab)
-        lab.start()
     except BaseException:
         lab.close()
         raise
@@ -101,10 +101,11 @@ class _CellHook:
 
 
 def _with_help_option(family: LabMagics) -> LabMagics:
-    """Let every magic of a family show its page for ``--help``."""
+    """Let every magic of a family show its page for ``--help``, once Triton is imported."""
     for kind, sign in (("cell", "%%"), ("line", "%")):
         functions = family.magics[kind]
-        functions |= {name: with_help(sign + name, function) for name, function in functions.items()}
+        prepare = family.opening.await_triton
+        functions |= {name: with_help(sign + name, function, prepare) for name, function in functions.items()}
     return family
 
 
@@ -164,6 +165,8 @@ def complete_options(context: CompletionContext) -> SimpleMatcherResult:
     match = _LINE.match(line[: context.cursor_position])  # IPython's position is that in the line
     if match is None or (match["sigil"] == "%%" and context.cursor_line):
         return {"completions": []}
+    if (opening := opening_of_shell()) is not None:
+        opening.await_triton()
     *before, token = match["given"].split(" ")
     choices = _completions(match["sigil"], match["magic"], before, token)
     if choices is None:

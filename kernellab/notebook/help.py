@@ -157,12 +157,16 @@ def page_of(word: str) -> HelpPage:
     raise UsageError(f"No help on {word!r}; {advice}%triton lists what there is.")
 
 
-def with_help(label: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function of a magic, such that ``--help`` at either end of its line shows its page."""
+def with_help(label: str, function: Callable[..., Any], prepare: Callable[[], None]) -> Callable[..., Any]:
+    """Return the function of a magic, such that ``--help`` at either end of its line shows its page.
+
+    ``prepare`` is called before either.
+    """
 
     @wraps(function)
     def run(line: str, *cell: str) -> Any:
         __tracebackhide__ = True
+        prepare()
         words = line.split()
         is_asked = words == ["-h"] or "--help" in (*words[:1], *words[-1:])
         return page_of(label) if is_asked else function(line, *cell)

@@ -1,7 +1,11 @@
 """The lab of a shell, opened in the background: ``%load_ext`` returns before Triton is imported.
 
-Whoever needs the lab before that opens it, and imports wait for imports of the same module. So what opening it raises
-comes where the lab is used, again at each use: an error in a thread would reach nobody.
+Whoever needs the lab before that opens it. What opening it raises comes where the lab is used, again at each use: an
+error in a thread is shown to no user.
+
+Modules of Triton import each other, and Python gives a thread a module that another one has half imported where both
+would wait for each other (https://github.com/python/cpython/issues/91351). So one thread at a time imports Triton: the
+lock is held meanwhile, and magics wait for the opening first.
 """
 
 from __future__ import annotations
@@ -9,11 +13,11 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from kernellab.errors import UsageError
+from kernellab.errors import KernellabError, UsageError
 from kernellab.workers.forks_and_interrupts import in_background, rlock, run_uninterrupted
 
 if TYPE_CHECKING:
@@ -21,7 +25,8 @@ if TYPE_CHECKING:
 
 # The end of a session waits for one of these: one at a time.
 _OF_A_LAB = ("kernellab._triton", "kernellab.lab")
-_OF_ITS_FIRST_CELL = ("kernellab.notebook.cell", "kernellab.views.cards.card")
+_OF_ITS_FIRST_CELL = ("kernellab.notebook.cell",)
+_OF_A_CARD = ("kernellab.explain.prediction_verbs", "kernellab.views.bundles", "PIL.ImageDraw", "PIL.ImageFont")
 
 
 class LabOpening:
@@ -50,14 +55,19 @@ class LabOpening:
         """
         return self._lab or run_uninterrupted(self._opened_lab)
 
+    def await_triton(self) -> None:
+        """Wait until Triton is imported: until the lab is open, or cannot be opened."""
+        with contextlib.suppress(KernellabError, ImportError):  # who uses the lab gets it
+            self.lab()
+
     def close(self) -> None:
         """Close the lab, after its opening if that has begun; it opens no more."""
         run_uninterrupted(self._close)
 
     def _import(self, name: str) -> None:
-        if not self._is_closed:
-            with contextlib.suppress(Exception):  # who uses it imports it again
-                import_module(name)
+        with self._lock:
+            if not self._is_closed:
+                _try_to_import(name)
 
     def _open(self) -> None:
         if not self._is_closed:
@@ -78,3 +88,16 @@ class LabOpening:
             lab, self._lab = self._lab, None
         if lab is not None:
             lab.close()
+
+
+@cache
+def load_card() -> None:
+    """Load the modules and the layout engine of cards in the background, most of it while the first kernel compiles."""
+    from kernellab.views.graph.diagram import warm  # imports no Triton
+
+    in_background(*(partial(_try_to_import, name) for name in _OF_A_CARD), warm)
+
+
+def _try_to_import(name: str) -> None:
+    with contextlib.suppress(Exception):  # who uses it imports it again
+        import_module(name)

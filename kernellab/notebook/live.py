@@ -11,14 +11,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import IO, Any, Protocol, TypeVar
+from typing import IO, TYPE_CHECKING, Any, Protocol, TypeVar
 
-from kernellab.benchmark.result import Benchmark, BenchmarkProgress
-from kernellab.benchmark.result import Watch as BenchmarkWatch
-from kernellab.tune.dispatch.result import Dispatch, DispatchProgress
-from kernellab.tune.dispatch.result import Watch as DispatchWatch
-from kernellab.tune.progress import TuningProgress, Watch
-from kernellab.tune.result import Tuning
 from kernellab.views.figures.live import (
     NOTHING,
     LiveView,
@@ -29,6 +23,11 @@ from kernellab.views.figures.live import (
     tuning_shown,
 )
 from kernellab.workers.forks_and_interrupts import rlock
+
+if TYPE_CHECKING:
+    from kernellab.benchmark.result import Watch as BenchmarkWatch
+    from kernellab.tune.dispatch.result import Watch as DispatchWatch
+    from kernellab.tune.progress import Watch
 
 _DELAY_S = 1.0
 _SOON_S = 0.3  # for what the user asked to see
@@ -167,15 +166,22 @@ class LiveProgress:
 
     def tuning(self, kernel: str, *, silent: bool = False) -> AbstractContextManager[Watch]:
         """Show a tuning while the context is open; a ``silent`` one, begun by a launch, only if it takes long."""
+        from kernellab.tune.progress import TuningProgress  # most sessions tune later, if at all
+        from kernellab.tune.result import Tuning
+
         delay_s = _DELAY_S if silent else _SOON_S
         return self._watching(Tuning, kernel, TuningProgress(kernel, "start"), tuning_shown, delay_s)
 
     def benchmark(self, kernel: str) -> AbstractContextManager[BenchmarkWatch]:
         """Show a benchmark while the context is open."""
+        from kernellab.benchmark.result import Benchmark, BenchmarkProgress
+
         return self._watching(Benchmark, kernel, BenchmarkProgress(kernel, "inputs"), benchmark_shown)
 
     def dispatch(self, kernel: str) -> AbstractContextManager[DispatchWatch]:
         """Show a tuning over sizes while the context is open."""
+        from kernellab.tune.dispatch.result import Dispatch, DispatchProgress
+
         return self._watching(Dispatch, kernel, DispatchProgress(kernel), dispatch_shown)
 
     @contextmanager
@@ -197,8 +203,9 @@ class LiveProgress:
 
     def clear_replaced(self, result: object) -> None:
         """Clear the display of a tuning or benchmark of this cell when its result is shown."""
-        if isinstance(result, Tuning | Benchmark | Dispatch):
-            cell, board = self._finished.pop((type(result), result.kernel), (None, None))
+        if any(kind is type(result) for kind, _ in self._finished):
+            kernel = result.kernel  # type: ignore[attr-defined]  # a Tuning, Benchmark or Dispatch
+            cell, board = self._finished.pop((type(result), kernel), (None, None))
             if board is not None and cell == self._cell():
                 board.clear()
 

@@ -133,16 +133,15 @@ class TritonMagics(LabMagics):
     async def run_async(self, line: str, cell: str) -> None:
         """Run a cell with top-level ``await`` in the current event loop; see `await_triton_cell`."""
         __tracebackhide__ = True
-        from kernellab.notebook.cell import CellOptions, require_checks, run_cell_async  # needs Triton
+        lab = self.lab  # once it is open, Triton is imported
+        from kernellab.notebook.cell import CellOptions, require_checks, run_cell_async
 
         options = CellOptions(**vars(parse_options(self.triton, "%%triton", line)))
         _require_options(options)
         cell = _without_magics(self.shell, cell)
         try:
             place = _register_cell(self.shell, cell, self._cells)
-            report = await run_cell_async(
-                self.lab, cell, self.shell.user_ns, place, options, display, self.shell.compile
-            )
+            report = await run_cell_async(lab, cell, self.shell.user_ns, place, options, display, self.shell.compile)
         except KernellabError as exc:
             exc.verbose = options.verbose
             raise

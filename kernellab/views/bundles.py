@@ -1,61 +1,19 @@
-"""What each type of result shows, by MIME type: HTML for notebooks, text for terminals."""
+"""What each type of result shows, by MIME type: HTML for notebooks, text for terminals.
+
+The report of a cell is the first that most sessions show, so what the others need is imported with the first of them.
+"""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
-from kernellab.benchmark.comparison import Comparison
-from kernellab.benchmark.result import Benchmark
-from kernellab.capture.program import Program
-from kernellab.compile.types import Compiled, CompiledDiff
 from kernellab.display import Bundle
-from kernellab.explain.explanation import Explanation
-from kernellab.explain.prediction import Prediction
-from kernellab.explain.profile import Profile
-from kernellab.explain.traffic.result import Traffic
-from kernellab.export.merging import Merged
-from kernellab.export.write import Exported
-from kernellab.inside.equivalence import Equivalence
-from kernellab.inside.first_difference import FirstDifference
-from kernellab.inside.timeline import Timeline
-from kernellab.inside.values import Values
-from kernellab.ir.effects import Effects
-from kernellab.ir.graph import Graph
-from kernellab.ir.layouts import LaidOutValue, Layouts
-from kernellab.launch.run import Run
-from kernellab.registry import Listing, LoadedVersion
-from kernellab.registry.regressions import Regressions
-from kernellab.timing.provenance import Ceilings
-from kernellab.tune.dispatch.result import Dispatch
-from kernellab.tune.result import Tuning
-from kernellab.upgrade.gate_result import GateResult
-from kernellab.upgrade.result import Upgrade
 from kernellab.views.blocks import Card
-from kernellab.views.cards import results
-from kernellab.views.cards.benchmark import benchmark_card, ceilings_text, comparison_card
 from kernellab.views.cards.card import cell_card
-from kernellab.views.cards.diff import diff_html, diff_text
-from kernellab.views.cards.equivalence import equivalence_card
-from kernellab.views.cards.explanation import explanation_card, profile_card
-from kernellab.views.cards.gate import gate_card
-from kernellab.views.cards.kernels import merged_card, regressions_card
-from kernellab.views.cards.listing import exported_card, listing_card, loaded_card
-from kernellab.views.cards.prediction import prediction_card
-from kernellab.views.cards.program import program_card
-from kernellab.views.cards.timeline import timeline_card
-from kernellab.views.cards.traffic import traffic_card
-from kernellab.views.cards.tuning import dispatch_card, tuning_card
-from kernellab.views.cards.upgrade import upgrade_card
-from kernellab.views.cards.values import difference_card, values_card
 from kernellab.views.figures.raster import with_fallbacks
-from kernellab.views.layouts import layout_card, layouts_card
 from kernellab.views.report import CellReport, summary
 
 SUMMARY_MIME = "application/vnd.kernellab.summary+json"
-
-_numbers = itertools.count(1)  # of the explorers of this process: those of one page must not share names
 
 
 @runtime_checkable
@@ -74,61 +32,16 @@ class OwnView(Protocol):
 
 def bundle_of(result: Any) -> Bundle:
     """Return the display of a result by MIME type; ``text/plain`` is always there."""
+    if isinstance(result, CellReport):
+        return {**bundle_of_card(cell_card(result)), SUMMARY_MIME: summary(result)}
     if isinstance(result, OwnView):
-        return _bundle(lambda own: own.card())(result)
+        return bundle_of_card(result.card())
+    from kernellab.views.card_table import BUNDLES
+
     kind = next((kind for kind in type(result).__mro__ if kind in BUNDLES), None)
     return {"text/plain": repr(result)} if kind is None else BUNDLES[kind](result)
 
 
-def _bundle(card_of: Callable[[Any], Card]) -> Callable[[Any], Bundle]:
-    def bundle(result: Any) -> Bundle:
-        card = card_of(result)
-        return {"text/plain": card.text(), "text/html": with_fallbacks(card.html())}
-
-    return bundle
-
-
-def _uid(kind: str) -> str:
-    return f"{kind}.{next(_numbers)}"
-
-
-CARDS: dict[type, Callable[[Any], Card]] = {
-    Compiled: lambda compiled: results.compiled_card(compiled, uid=_uid("shown")),
-    Dispatch: dispatch_card,
-    Effects: results.effects_card,
-    Graph: results.graph_card,
-    Layouts: lambda layouts: layouts_card(layouts, _uid("layouts")),
-    LaidOutValue: lambda value: layout_card(value, _uid("layout")),
-    Run: results.run_card,
-    Tuning: tuning_card,
-    Benchmark: benchmark_card,
-    Listing: listing_card,
-    LoadedVersion: loaded_card,
-    Explanation: lambda explanation: explanation_card(explanation, uid=_uid("why")),
-    Prediction: prediction_card,
-    Comparison: comparison_card,
-    Merged: merged_card,
-    Profile: lambda profile: profile_card(profile, uid=_uid("profile")),
-    Program: program_card,
-    Regressions: regressions_card,
-    Timeline: timeline_card,
-    Values: values_card,
-    FirstDifference: difference_card,
-    Equivalence: equivalence_card,
-    Traffic: traffic_card,
-    Upgrade: upgrade_card,
-    GateResult: gate_card,
-}
-"""The card of each type of result that is drawn as one."""
-
-_cell = _bundle(cell_card)
-BUNDLES: dict[type, Callable[[Any], Bundle]] = {
-    **{kind: _bundle(card_of) for kind, card_of in CARDS.items()},
-    CellReport: lambda report: {**_cell(report), SUMMARY_MIME: summary(report)},
-    Ceilings: lambda ceilings: {"text/plain": ceilings_text(ceilings)},
-    CompiledDiff: lambda diff: {
-        "text/plain": diff_text(diff.left, diff.right, diff.stage),
-        "text/html": diff_html(diff.left, diff.right, diff.stage),
-    },
-    Exported: lambda exported: {"text/plain": exported_card(exported).text()},
-}
+def bundle_of_card(card: Card) -> Bundle:
+    """Return a card as text and as HTML."""
+    return {"text/plain": card.text(), "text/html": with_fallbacks(card.html())}

@@ -1,4 +1,4 @@
-"""What every result offers: its display, its figures by kind, an HTML page, and files by suffix."""
+"""The figures of every result by kind, its HTML page, and its files by suffix."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ from kernellab.launch.run import Run
 from kernellab.tune.dispatch.result import Dispatch
 from kernellab.tune.result import Tuning
 from kernellab.views import data as as_data
-from kernellab.views.bundles import CARDS, OwnView, bundle_of
+from kernellab.views.bundles import OwnView
+from kernellab.views.card_table import CARDS
 from kernellab.views.elements import html_page
 from kernellab.views.explorers import page_script
 from kernellab.views.figures.canvas import file_of
@@ -55,8 +56,6 @@ from kernellab.views.graph import svg
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-__all__ = ["bundle_of", "figure_of", "page_of", "save_result"]
 
 
 @dataclass(frozen=True, slots=True)

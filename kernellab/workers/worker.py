@@ -55,16 +55,20 @@ Handler = Callable[[Request, ProgressCallback], Answer]
 class Job(Generic[Request, Answer]):
     """A call for a worker: ``handler``, a function of a module, with ``payload`` and a progress function.
 
-    ``subject`` is its name in messages: "kernel softmax".
+    Of a function that this process need not import, ``handler`` is the name, ``module:function``. ``subject`` is the
+    job's name in messages: "kernel softmax".
     """
 
-    handler: Handler[Request, Answer]
+    handler: Handler[Request, Answer] | str
     payload: Request
     subject: str
 
     def message(self) -> bytes:
         """Return the job as bytes; the worker looks the function up by name."""
-        return pack_message(WorkerCall(self.handler.__module__, self.handler.__qualname__, self.payload))
+        handler = self.handler
+        name = handler if isinstance(handler, str) else f"{handler.__module__}:{handler.__qualname__}"
+        module, _, function = name.partition(":")
+        return pack_message(WorkerCall(module, function, self.payload))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from kernellab.notebook.topics import NEEDS_GPU, TOPICS
 from tests.notebook.conftest import Notebook
 
 NAMES = [name for examples in TOPICS.values() for name in examples]
-OWN_BUSINESS = {"session", "set_interpreting_aside"}  # for the rooms below the lab
+OWN_BUSINESS = {"session", "set_interpreting_aside", "start_interpreter"}  # for the rooms below the lab
 ADD = """%%triton -q
 @triton.jit
 def add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):

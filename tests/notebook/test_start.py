@@ -11,9 +11,19 @@ from typing import Any
 
 import pytest
 
+import kernellab
 from kernellab.errors import KernellabError, UnknownTarget, UsageError
 from kernellab.notebook.lab_opening import LabOpening
 
+_CARD = """%%triton
+import torch, triton, triton.language as tl
+@triton.jit
+def add(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, mask=offsets < n) + 1, mask=offsets < n)
+x, out = torch.ones(100), torch.empty(100)
+add[(1,)](x, out, 100, BLOCK=128)
+"""
 _SHELL = """
 import os, sys
 from IPython.core.interactiveshell import InteractiveShell
@@ -72,6 +82,56 @@ print(opening._lab is None)
 """
     done = run_shell(program, tmp_path)
     assert done.stdout.splitlines() == ["True", "False"], done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "call", ['shell.run_cell_magic("triton", "", "x = 1")', 'shell.run_line_magic("triton_help", "tune")']
+)
+def test_a_magic_imports_nothing_of_triton_while_the_lab_opens(tmp_path: Path, call: str) -> None:
+    program = f"""
+from kernellab.notebook.lab_opening import LabOpening
+LabOpening.begin = lambda opening: None
+shell.run_cell("%load_ext kernellab").raise_error()
+opening = shell.magics_manager.registry["TritonMagics"].opening
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if "triton" in name and opening._lab is None and not opening._lock._is_owned():
+            print("too early:", name)
+sys.meta_path.insert(0, Finder())
+{call}
+print(opening._lab is not None)
+"""
+    done = run_shell(program, tmp_path)
+    assert "too early" not in done.stdout, done.stdout
+    assert done.stdout.splitlines()[-1] == "True"
+
+
+@pytest.mark.slow
+def test_the_first_card_loads_neither_the_interpreter_nor_the_cards_of_other_results(tmp_path: Path) -> None:
+    program = f"""
+shell.run_cell("%load_ext kernellab").raise_error()
+shell.run_cell({_CARD!r}).raise_error()
+views = ("kernellab.views.card_table", "kernellab.views.rendering", "kernellab.views.explorers")
+other = ("kernellab.interpreter.worker", "kernellab.tune.verbs", "kernellab.benchmark.result", "pandas", "matplotlib")
+print([name for name in (*views, *other) if name in sys.modules])
+"""
+    done = run_shell(program, tmp_path)
+    assert done.stdout.splitlines()[-1] == "[]", done.stderr
+
+
+def test_compile_workers_start_before_the_driver_is_asked_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = []
+
+    def ask_driver() -> None:
+        steps.append("driver")
+        raise UsageError("asked")
+
+    monkeypatch.setattr("kernellab.workers.worker.Pool.start", lambda pool: steps.append("compile workers"))
+    monkeypatch.setattr("kernellab.lab.workspace.gpu_target_of_machine", ask_driver)
+    with kernellab.Lab(store=":memory:") as lab, pytest.raises(UsageError, match="asked"):
+        lab.start()
+    assert steps == ["compile workers", "driver"]
 
 
 @pytest.mark.slow

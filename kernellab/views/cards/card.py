@@ -31,12 +31,9 @@ from kernellab.views.blocks import (
 )
 from kernellab.views.cards.arguments import argument_lines, argument_table
 from kernellab.views.cards.check_picture import check_lines, check_picture, check_words
-from kernellab.views.cards.explanation import answer_blocks
 from kernellab.views.cards.prediction import prediction_sentence
 from kernellab.views.compile_facts import option_words, precision_words, resource_facts
 from kernellab.views.elements import badge, code_line, dim, share_bar
-from kernellab.views.explorers import explorer_html
-from kernellab.views.explorers.exploration import stage_text
 from kernellab.views.graph import OPERATIONS_AT_MOST, PictureOptions, View, default_view, shrinking, svg
 from kernellab.views.graph.dataflow import MemoryTouch
 from kernellab.views.palette import ORANGE, with_opacity
@@ -54,12 +51,8 @@ def cell_card(report: CellReport, *, graphs: bool = True) -> Card:
     shown = frozenset(part.strip() for part in (report.show or "").split(",") if part.strip())
     alone = len(report.kernels) == 1
     sections = [_section(kernel, shown, graphs=graphs, alone=alone) for kernel in report.kernels]
-    stages = [
-        Section(None, [TextOnly([f"{kernel.label} {name}", *stage_text(kernel.compiled, name).split("\n")])])
-        for kernel in report.kernels
-        for name in STAGES
-        if name in shown
-    ]
+    named = tuple(name for name in STAGES if name in shown)
+    stages = [Section(None, [_stage(kernel, name)]) for kernel in report.kernels for name in named]
     hints = [Section(None, notes(report.hints))] if report.hints else []
     return Card([*sections, *stages, *hints], WIDTH)
 
@@ -72,6 +65,13 @@ def _section(report: KernelReport, shown: frozenset[str], *, graphs: bool, alone
         *_stages(report, tuple(name for name in STAGES if name in shown)),
     ]
     return Section(Heading(report.label, _facts(report), elements.compile_tips(report.compiled)), blocks, _INDENT)
+
+
+def _stage(report: KernelReport, name: str) -> Block:
+    """Return the text of a stage, for a terminal."""
+    from kernellab.views.explorers.exploration import stage_text  # most cards show none
+
+    return TextOnly([f"{report.label} {name}", *stage_text(report.compiled, name).split("\n")])
 
 
 def kernel_blocks(report: KernelReport) -> list[Block]:
@@ -92,6 +92,8 @@ def kernel_blocks(report: KernelReport) -> list[Block]:
     if report.prediction is not None and report.explanation is None:  # which has a time of its own
         blocks.append(Message(prediction_sentence(report.prediction)))
     if report.explanation is not None:
+        from kernellab.views.cards.explanation import answer_blocks  # most cards have none
+
         answer, limit = answer_blocks(report.explanation), f"limited by {report.explanation.bound}"
         blocks.append(Fold("Why it takes this long", [Section(None, answer)], limit, is_open=True))
     return [*blocks, *printed_output(report.run)]
@@ -220,6 +222,11 @@ def _badges(touch: MemoryTouch | None, moved: int) -> str:
 
 def _stages(report: KernelReport, names: tuple[str, ...]) -> Iterator[Block]:
     """Yield the explorer, open on the first of the named stages, and say of each that does not exist why not."""
+    if not names:
+        return
+    from kernellab.views.explorers import explorer_html
+    from kernellab.views.explorers.exploration import stage_text
+
     missing = [name for name in names if name != "sass" and name not in report.compiled.stages]
     for name in missing:
         yield Message(stage_text(report.compiled, name), in_text=False)

@@ -6,14 +6,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 from math import inf, log10
+from typing import TYPE_CHECKING
 
-from kernellab.benchmark.result import BenchmarkProgress
 from kernellab.errors import plural
-from kernellab.tune.dispatch.result import DispatchProgress
-from kernellab.tune.progress import TuningProgress
-from kernellab.tune.result import Row
 from kernellab.views.elements import number, title
 from kernellab.views.palette import BLUE, GOOD
+
+if TYPE_CHECKING:
+    from kernellab.benchmark.result import BenchmarkProgress
+    from kernellab.tune.dispatch.result import DispatchProgress
+    from kernellab.tune.progress import TuningProgress
+    from kernellab.tune.result import Row
 
 
 @dataclass(frozen=True, slots=True)
