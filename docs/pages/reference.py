@@ -187,7 +187,7 @@ CHAPTERS = (
             "kernellab.upgrade.result.Upgrade",
             "kernellab.upgrade.result.UpgradeRow",
             "kernellab.upgrade.result.UpgradeOutcome",
-            "kernellab.upgrade.result.Retimed",
+            "kernellab.upgrade.result.RepeatedTiming",
             "kernellab.upgrade.comparison",
             "kernellab.upgrade.gate_result",
             "kernellab.timing.gate",

@@ -321,7 +321,7 @@ def floor_seconds(facts: Facts) -> float:
 
 
 def with_measured_time(facts: Facts, times: Times) -> Times:
-    """Return times whose total is the measured time.
+    """Scale times to a total of the measured time.
 
     Latency takes the part that no unit explains. Where the model takes longer, all units shrink alike.
     """

@@ -231,7 +231,7 @@ def _entry(name: str, variant: BinaryVariant, compiled: Compiled, image: bytes) 
 
 
 def _host_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the host needs to encode a tensor map, with the driver's number of its element type."""
+    """The fields from which the host encodes a tensor map, with the driver's number of its element type."""
     names = ("swizzle", "elem_size", "block_size", "fp4_padded")
     kind = fields["elem_type"]
     return {**{name: fields[name] for name in names}, "elem_type": _TMA_HOST_TYPES.get(kind, kind)}

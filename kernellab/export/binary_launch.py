@@ -23,7 +23,7 @@ MOST_KEPT = 4096  # calls, or tensor maps, before all are forgotten
 
 
 def argument_form(parameter: dict[str, Any], keys: Sequence[tuple[Any, ...]]) -> str:
-    """Return how a launch function reads a parameter, from its keys in all binaries; ``other`` is the slowest way."""
+    """The way to read a parameter in a launch function, by its keys in all binaries; ``other`` is the slowest."""
     if parameter["is_constexpr"]:
         return "constant"
     kinds = set(map(_kind, keys))
@@ -79,7 +79,7 @@ def _is_on_host(name: str, form: str) -> str:
 
 
 def packed_names(names: Sequence[str], forms: Sequence[str]) -> list[str]:
-    """Return what a launch function passes to a packing function, as names of both."""
+    """The names of the values that a launch function passes to a packing function: grid, device, arguments."""
     passed = {"tensor": "_kl_at_{}", "optional": "_kl_at_{}"}
     values = [passed.get(form, "{}").format(n) for n, form in zip(names, forms, strict=True) if form != "constant"]
     return ["_kl_x", "_kl_y", "_kl_z", "_kl_device", *values]

@@ -254,8 +254,8 @@ class BinaryKernel:
 
     def _interpret(self, grid: Any, call: Any, values: dict[str, Any], options: dict[str, Any]) -> None:
         """Launch by Triton's interpreter."""
-        given = {name: value for name, value in values.items() if value is not _MISSING}
-        self._launch_by_triton(grid, {**given, **options}, "cpu", ())
+        passed = {name: value for name, value in values.items() if value is not _MISSING}
+        self._launch_by_triton(grid, {**passed, **options}, "cpu", ())
 
     def _launch_by_triton(self, grid: Any, named: dict[str, Any], target: str, keys: tuple[Any, ...]) -> None:
         if not installed_triton():
@@ -287,8 +287,8 @@ def installed_triton() -> str:
     try:
         return importlib.metadata.version("triton")
     except importlib.metadata.PackageNotFoundError:
-        found = importlib.util.find_spec("triton")
-        return "" if found is None else str(importlib.import_module("triton").__version__)
+        spec = importlib.util.find_spec("triton")
+        return "" if spec is None else str(importlib.import_module("triton").__version__)
 
 
 def _for_triton(value: Any) -> Any:

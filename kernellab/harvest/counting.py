@@ -128,7 +128,7 @@ class LaunchCounter:
 
 
 def _with_three_extents(key: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The key with all three extents of its grid, of which a launch may name the first ones alone."""
+    """The key with all three extents of its grid; a launch may name fewer."""
     grid, *rest = key
     return (grid if grid is None else (*grid, 1, 1)[:3], *rest)
 

@@ -148,12 +148,12 @@ def _reap_children() -> bool:
 
 
 def _be_supervisor(descriptors: list[int], failure: str) -> NoReturn:
-    """Be the supervisor, whose input has a line with a `Setup`, then the request; or report that an import failed."""
+    """Be the supervisor: read a line with a `Setup`, then the request; or report that an import failed."""
     os.setsid()
-    given, output, *rest = descriptors
-    for source, target in ((given, 0), (output, 1), (output, 2)):
+    request_file, output, *rest = descriptors
+    for source, target in ((request_file, 0), (output, 1), (output, 2)):
         os.dup2(source, target)
-    os.close(given)
+    os.close(request_file)
     os.close(output)
     pipes = _Pipes(*rest)
     os.write(pipes.lifeline, str(os.getpid()).encode())

@@ -81,7 +81,7 @@ def end_with_parent(parent: int) -> None:
 
 
 def adopt_orphans() -> None:
-    """Make this process the parent of those whose own parent ends below it."""
+    """Make this process the parent of descendants that lose theirs."""
     with contextlib.suppress(OSError):
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
@@ -106,7 +106,7 @@ def close_to_others() -> None:
 
 
 def open_to_others() -> None:
-    """Take back `close_to_others`, whose effect a fork inherits."""
+    """Undo `close_to_others`, which a fork inherits."""
     _prctl(_PR_SET_DUMPABLE, 1)
 
 

@@ -201,16 +201,16 @@ class Examiner:
         return None
 
     def _filled_outputs(self, question: Question, inputs: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return the arguments that ``solve`` fills and whose contents the reference does not read."""
+        """The arguments that ``solve`` fills and the reference does not read."""
         if question.number not in self._filled:
             names = [name for name in self.specification.outputs if isinstance(inputs.get(name), torch.Tensor)]
             results = []
             for byte in (None, *_FILLS):
-                given = copies_of(inputs)
+                copies = copies_of(inputs)
                 if byte is not None:
                     for name in names:
-                        fill_output(given[name], byte)
-                results.append(self._native(given))
+                        fill_output(copies[name], byte)
+                results.append(self._native(copies))
             are_same = all(same_bits(results[0][name], other[name]) for other in results[1:] for name in results[0])
             self._filled[question.number] = tuple(names) if are_same else ()
         return self._filled[question.number]
@@ -219,10 +219,10 @@ class Examiner:
         self, question: Question, inputs: Mapping[str, Any], poison: int
     ) -> tuple[list[torch.Tensor], tuple[Decision, Reason] | None]:
         """Run the program on copies of inputs; return its outputs, or the reason against the run."""
-        given = copies_of(self.specification.lay_out(question.case, inputs), self.device)
-        gaps = fill_gaps(given, poison)
+        copies = copies_of(self.specification.lay_out(question.case, inputs), self.device)
+        gaps = fill_gaps(copies, poison)
         for name in self._filled_outputs(question, inputs):
-            fill_output(given[name], poison)
+            fill_output(copies[name], poison)
         config = self.config if question.config is None else question.config
         replay = Replay(self.programs[question.number], self.kernels, self.launch, poison, self.device, config)
         replay.deadline_s = self.deadline_s
@@ -230,16 +230,16 @@ class Examiner:
         if is_asked and _elements_of(inputs) <= _MANY:
             replay.sources = [name for name in inputs if name not in self._changeable]
         try:
-            made = replay.run(given)
+            outputs = replay.run(copies)
         except (UnsafeLaunch, FailedLaunch, ReplayError) as exc:
             return [], self._failure(question, exc)
         problem = (
-            self._copied_output(question, replay, made)
-            or self._aliased_output(question, given, made)
-            or self._changed_input(question, inputs, given)
+            self._copied_output(question, replay, outputs)
+            or self._aliased_output(question, copies, outputs)
+            or self._changed_input(question, inputs, copies)
             or self._written_gap(question, gaps)
         )
-        return made, problem
+        return outputs, problem
 
     def _copied_output(
         self, question: Question, replay: Replay, outputs: Sequence[torch.Tensor]

@@ -261,13 +261,13 @@ def _read(data: bytes, specification: Specification, tensors: Sequence[Container
 
 
 def _text_reasons(kernels: Sequence[Closure], file: Path) -> list[Reason]:
-    found = []
+    reasons = []
     for kernel in kernels:
         for problem in problems_of_closure(kernel):
-            found.append(
+            reasons.append(
                 Reason(problem.rule, f"{kernel.name}: {problem.detail}", problem.file or file.name, problem.line)
             )
-    return found
+    return reasons
 
 
 def _require_parameters(program: CandidateProgram, kernels: Sequence[Closure]) -> None:

@@ -127,12 +127,12 @@ def _number_of_math(binding: Import, attributes: tuple[str, ...]) -> tuple[Meani
 
 def _import(module: str, own: tuple[str, ...], attributes: tuple[str, ...]) -> tuple[Meaning, int]:
     names = (*own, *attributes)
-    found = language_name(module, names)
-    if not isinstance(found, LanguageName):
-        return _refusal(found.rule, found.reason), len(attributes)
-    if found.used < len(own):
+    target = language_name(module, names)
+    if not isinstance(target, LanguageName):
+        return _refusal(target.rule, target.reason), len(attributes)
+    if target.used < len(own):
         return _UNUSABLE, 0
-    return Meaning(found.kind, name=names[found.used - 1] if found.used else ""), found.used - len(own)
+    return Meaning(target.kind, name=names[target.used - 1] if target.used else ""), target.used - len(own)
 
 
 def _member(

@@ -251,11 +251,11 @@ class _CaseClock:
     def _timed_program(self, contents: Sequence[Mapping[str, Any]], config: int) -> TimedProgram:
         """Return the candidate for the stopwatch; what it must return is what it returned when it was checked."""
         checked = self._replay(config, 0xFF)
-        expected = [[output.clone() for output in checked(copies_of(given, "cuda"))] for given in contents]
+        expected = [[output.clone() for output in checked(copies_of(inputs, "cuda"))] for inputs in contents]
         largest = [[_largest(output) for output in outputs] for outputs in expected]
         values = self.program.values
-        made = {index for step in self.program.steps for index in step.results if index >= 0}
-        shapes = [(math.prod(values[i].shape) * getattr(torch, values[i].dtype).itemsize,) for i in sorted(made)]
+        computed = {index for step in self.program.steps for index in step.results if index >= 0}
+        shapes = [(math.prod(values[i].shape) * getattr(torch, values[i].dtype).itemsize,) for i in sorted(computed)]
         return TimedProgram(self._replay(config, None), contents, expected, largest, shapes)
 
     def _fastest_config(self, watch: Stopwatch, contents: Sequence[Mapping[str, Any]]) -> int:
@@ -266,12 +266,12 @@ class _CaseClock:
         """
         times: dict[int, float] = {}
         for config in range(count := config_count(self.program)):
-            given, run = copies_of(contents[0], "cuda"), self._replay(config, None)
+            copies, run = copies_of(contents[0], "cuda"), self._replay(config, None)
             if count == 1:
                 return 0
             with suppress(FailedLaunch, RuntimeError, KernellabError):  # a config that does not fit this GPU
-                run(given)
-                turn = Turn(lambda run=run, given=given: run(given))  # type: ignore[misc]
+                run(copies)
+                turn = Turn(lambda run=run, copies=copies: run(copies))  # type: ignore[misc]
                 times[config] = min(watch.turns([turn], _FIRST_ROUNDS)[0])
         for config in sorted(times, key=times.__getitem__):
             if self.is_right(config):
@@ -284,13 +284,13 @@ class _CaseClock:
         if function is None:
             return None
 
-        def run(given: Mapping[str, Any]) -> list[torch.Tensor]:
-            result = function(**select_arguments(function, given))
+        def run(copies: Mapping[str, Any]) -> list[torch.Tensor]:
+            result = function(**select_arguments(function, copies))
             values = self.specification.outputs_by_name(result).values()
             return [value for value in values if isinstance(value, torch.Tensor)]
 
         try:
-            expected = [[output.clone() for output in run(copies_of(given, "cuda"))] for given in contents]
+            expected = [[output.clone() for output in run(copies_of(inputs, "cuda"))] for inputs in contents]
         except Exception as exc:
             path = self.specification.path.name
             raise UsageError(f"baseline() of {path} raised {type(exc).__name__}: {first_line(exc)}") from exc
@@ -364,10 +364,10 @@ def needed_shares(specification: Specification, seed: int) -> dict[str, float]:
         places = torch.randint(value.numel(), (_SAMPLED_ELEMENTS,), generator=generator).tolist()
         changed = 0
         for place in places:
-            given = copies_of(inputs)
+            copies = copies_of(inputs)
             index = tuple(int(i) for i in torch.unravel_index(torch.tensor(place), value.shape))
-            given[name][index] = given[name][index] * 2 + 1
-            after = specification.expected(given)
+            copies[name][index] = copies[name][index] * 2 + 1
+            after = specification.expected(copies)
             changed += any(not same_bits(before[key], after[key]) for key in before)
         shares[name] = changed / len(places)
     return shares

@@ -51,7 +51,7 @@ class _CudaOnCpu(TorchFunctionMode):
         if func is torch.Tensor.cuda:
             return args[0]
         is_move = func is torch.Tensor.to
-        args = (*args[:1], *(_moved(value, is_move) for value in args[1:])) if is_move else args
+        args = (*args[:1], *(_cpu_in_place_of(value, is_move) for value in args[1:])) if is_move else args
         return func(*args, **_on_cpu(kwargs or {}))
 
     def _is_asked_by_module(self) -> bool:
@@ -70,10 +70,10 @@ _ON_GPU: dict[Any, Any] = {
 
 
 def _on_cpu(kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _moved(value, True) if name == "device" else value for name, value in kwargs.items()}
+    return {name: _cpu_in_place_of(value, True) if name == "device" else value for name, value in kwargs.items()}
 
 
-def _moved(value: Any, is_device: bool) -> Any:
+def _cpu_in_place_of(value: Any, is_device: bool) -> Any:
     """Return the CPU in place of a device that is a GPU, by name or, where a device is asked for, number."""
     if isinstance(value, torch.device):
         return _CPU if value.type == "cuda" else value

@@ -147,8 +147,8 @@ def encoded_variant(
 
 
 def _line_of(place: str) -> int | None:
-    found = re.search(r", line (\d+)$", place)
-    return int(found[1]) if found else None
+    match = re.search(r", line (\d+)$", place)
+    return int(match[1]) if match else None
 
 
 def _encoded_bytes(tensor: Any) -> str:

@@ -108,7 +108,7 @@ class Questions:
         return tuple(name for name in names if name != NONFINITE or self.specification.has_nonfinite)
 
     def _varied_distribution(self) -> str:
-        """Return how one input alone is drawn anew: large values, unless the specification names others."""
+        """The distribution of an input that alone is redrawn: large, or the first of the specification."""
         names = self._distributions()
         return "large" if "large" in names else next(iter(names), AS_SPECIFIED)
 

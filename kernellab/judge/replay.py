@@ -241,7 +241,7 @@ class Replay:
             return torch.empty(value.shape, dtype=dtype, device=self.device)
         return torch.frombuffer(bytearray(content), dtype=dtype).reshape(value.shape).to(self.device)
 
-    def _addressed(self, table: torch.Tensor | None, entries: Sequence[tuple[int, Ref, int]]) -> Any:
+    def _with_addresses(self, table: torch.Tensor | None, entries: Sequence[tuple[int, Ref, int]]) -> Any:
         """Return a copy of a table with addresses of this run, or without one the only address."""
         addresses = {position: self._tensors[ref.index].data_ptr() + offset for position, ref, offset in entries}
         if table is None:
@@ -265,7 +265,7 @@ class Replay:
                     _require_inside(base, shape, strides)
                     return DescriptorArgument(base, shape, strides, block_shape, padding)
                 case Addresses(table, entries):
-                    return self._addressed(None if table is None else self._tensors[table.index], entries)
+                    return self._with_addresses(None if table is None else self._tensors[table.index], entries)
                 case TorchName("device"):
                     return torch.device(self.device)
                 case TorchName(_, name):

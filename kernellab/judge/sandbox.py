@@ -247,14 +247,14 @@ def _await_message(process: _Process, scratch: Path, limits: Limits, stop: Stop)
 
 
 def _start(setup: Setup, request: bytes, output: IO[bytes]) -> _Process:
-    """Start a supervisor, whose standard input is a file with the setup and the request.
+    """Start a supervisor, with a file of the setup and the request as standard input.
 
     Raises:
         JudgeFailed: the system starts no process.
     """
-    with tempfile.TemporaryFile() as given, _STARTING, contextlib.ExitStack() as inherited:
-        given.write(setup.as_json().encode() + b"\n" + request)
-        given.seek(0)
+    with tempfile.TemporaryFile() as request_file, _STARTING, contextlib.ExitStack() as inherited:
+        request_file.write(setup.as_json().encode() + b"\n" + request)
+        request_file.seek(0)
         (their_control, control), (status, their_status), (result, their_result) = os.pipe(), os.pipe(), os.pipe()
         lifeline, their_lifeline = socketpair()
         inherited.enter_context(their_lifeline)
@@ -267,7 +267,7 @@ def _start(setup: Setup, request: bytes, output: IO[bytes]) -> _Process:
             ours.append(close_in_child(os.fdopen(descriptor, "rb", buffering=0)))
         try:
             starter = _STARTER.request(
-                setup.module, setup.scratch, [given.fileno(), output.fileno(), *theirs, their_lifeline.fileno()]
+                setup.module, setup.scratch, [request_file.fileno(), output.fileno(), *theirs, their_lifeline.fileno()]
             )
         except OSError as exc:
             lifeline.close()
@@ -278,7 +278,7 @@ def _start(setup: Setup, request: bytes, output: IO[bytes]) -> _Process:
 
 
 def _available(pipe: IO[bytes]) -> bytes | None:
-    """What can be read now: None where nothing can, b"" where all writers are gone."""
+    """The bytes that can be read now: None if there are none yet, b"" if all writers are gone."""
     try:
         return os.read(pipe.fileno(), _READ_BYTES)
     except BlockingIOError:

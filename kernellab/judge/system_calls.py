@@ -108,7 +108,7 @@ def _failing(number: int, error: int) -> list[_Instruction]:
 
 
 def _own_process_only(number: int, pid: int, *, takes_zero: bool) -> list[_Instruction]:
-    """Return the check of a call whose first argument is the process it acts on."""
+    """The check of a call that acts on the process in its first argument."""
     accepted = [pid, 0] if takes_zero else [pid]
     checks = [_Instruction(_IF_EQUAL, value, if_true=len(accepted) - index) for index, value in enumerate(accepted)]
     return [

@@ -42,7 +42,7 @@ class Tolerance:
 
 
 def with_tolerance(got: torch.Tensor, expected: ExpectedValue, tolerance: Tolerance) -> ExpectedValue:
-    """Return an expected value whose elements are allowed the larger one of their own bound and a tolerance.
+    """Widen the bounds of an expected value to a tolerance, where that is larger.
 
     An element of ``got`` that is NaN or infinite keeps its own bound: a tolerance does not reach there.
     """

@@ -32,7 +32,7 @@ class RecompiledLaunch:
 
 
 def _revived_kernel(version: Version) -> Any:
-    """The jit function of a version, whose helpers lie in one file with it where they did.
+    """The jit function of a version; helpers that were in its file stay in one file with it.
 
     So lines of helpers are those of the kept snapshot; the registry gives each function a file of its own.
     """
@@ -98,7 +98,7 @@ def _recompile(open_session: OpenSession, wanted: LaunchToCompile) -> Recompiled
 
 
 def _snapshot_by_contents(session: Session, wanted: LaunchToCompile, kernel: Any) -> Snapshot:
-    """The snapshot of a launch whose traffic depends on the contents of memory, which are drawn anew."""
+    """The snapshot of a launch with traffic that depends on the contents of memory; these are redrawn."""
     try:
         call = call_of_launch(session, wanted.version, wanted.launch, "cpu", wanted.config)
     except KernellabError as error:  # no room for them

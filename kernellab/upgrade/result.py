@@ -36,7 +36,7 @@ class UpgradeOutcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Retimed:
+class RepeatedTiming:
     """The times of a winner on the GPU under the new version, by `lab.tune` with ``fresh``.
 
     ``ratio`` is its time by the kept one. ``best`` is the config that wins now, in words, which is stored as the
@@ -66,11 +66,11 @@ class UpgradeRow:
     after: Snapshot
     reasons: tuple[Reason, ...] = ()
     parting: Parting | None = None
-    retimed: Retimed | None = None
+    retimed: RepeatedTiming | None = None
 
     @property
     def outcome(self) -> UpgradeOutcome:
-        """What became of it; times decide where there are some."""
+        """The outcome, by times where there are some."""
         if self.after.failure:
             return UpgradeOutcome.UNKNOWN if self.before is None or self.before.failure else UpgradeOutcome.FAILS
         if self.before is None or self.before.failure or not self.before.is_known or not self.after.is_known:

@@ -23,7 +23,7 @@ from kernellab.timing.config import Config
 from kernellab.timing.launches import Launches
 from kernellab.tune.options import Options
 from kernellab.tune.verbs import tune_and_launch
-from kernellab.upgrade.result import Retimed, UpgradeOutcome, UpgradeRow
+from kernellab.upgrade.result import RepeatedTiming, UpgradeOutcome, UpgradeRow
 from kernellab.upgrade.winners import Winner
 
 SAMPLE_STEP = 10
@@ -40,16 +40,16 @@ def rows_to_time(rows: Sequence[UpgradeRow]) -> set[int]:
 def retimed_row(session: Session, winner: Winner, row: UpgradeRow) -> UpgradeRow:
     """A row with the times of its winner on this machine's GPU; without kept times, with the reason."""
     if winner.measured is None:
-        return replace(row, retimed=Retimed(TimeChange.INCOMPARABLE, None, reason="no time of it was kept"))
+        return replace(row, retimed=RepeatedTiming(TimeChange.INCOMPARABLE, None, reason="no time of it was kept"))
     if not keeps_integers(winner.launch):  # others are drawn instead, such as bounds of segments: other work
-        return replace(row, retimed=Retimed(TimeChange.INCOMPARABLE, None, reason=NOT_KEPT))
+        return replace(row, retimed=RepeatedTiming(TimeChange.INCOMPARABLE, None, reason=NOT_KEPT))
     try:
         return replace(row, retimed=_time_again(session, winner, winner.measured))
     except KernellabError as error:
-        return replace(row, retimed=Retimed(TimeChange.INCOMPARABLE, None, reason=error.message))
+        return replace(row, retimed=RepeatedTiming(TimeChange.INCOMPARABLE, None, reason=error.message))
 
 
-def _time_again(session: Session, winner: Winner, measured: Mapping[str, Any]) -> Retimed:
+def _time_again(session: Session, winner: Winner, measured: Mapping[str, Any]) -> RepeatedTiming:
     since = time.time()
     kernel = session.bind(jit_function(session.kernels[winner.version.id]))
     arguments = regenerated_inputs(winner.launch, "cuda")
@@ -66,7 +66,7 @@ def _time_again(session: Session, winner: Winner, measured: Mapping[str, Any]) -
     change = change or next((change for change in changes if change.config == FASTEST), None)
     became = TimeChange.INCOMPARABLE if change is None else change.became
     ratio, reason = (None, "") if change is None else (change.ratio, change.reason)
-    return Retimed(became, ratio, "" if best == own else best, reason)
+    return RepeatedTiming(became, ratio, "" if best == own else best, reason)
 
 
 def _grid(grid_for: Any, arguments: Mapping[str, Any]) -> Any:

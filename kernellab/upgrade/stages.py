@@ -31,7 +31,7 @@ _WITHOUT_EFFECT = {"tt.return", "scf.yield", "tt.reduce.return", "tt.scan.return
 
 @dataclass(frozen=True, slots=True)
 class PartingLine:
-    """A source line whose operations differ: those that are gone and those that are new, with their counts."""
+    """A source line with other operations: the gone and the new ones, with their counts."""
 
     line: int | None
     gone: tuple[tuple[str, int], ...]

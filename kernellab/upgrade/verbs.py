@@ -70,7 +70,7 @@ def _rows_of(winner: Winner, compiled: Iterator[RecompiledLaunch], other: Recomp
 
 
 def _before(kept: Snapshot | None, other: RecompiledLaunch | None) -> Snapshot | None:
-    """What was kept of a compile; where that has no code, what the other Python makes of it."""
+    """The kept snapshot of a compile, or that of the other Python where the kept one has no code."""
     if other is None or (kept is not None and kept.has_code):
         return kept
     return other.snapshot

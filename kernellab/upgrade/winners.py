@@ -58,9 +58,9 @@ class Winner:
     @property
     def sizes(self) -> str:
         """The numbers of the launch in words; without any, the shapes of its tensors."""
-        given = [argument for argument in self.launch.arguments if not argument.constexpr]
-        numbers = {a.name: a.value for a in given if a.kind == "scalar" and type(a.value) in (int, float)}
-        shapes = {a.name: "x".join(map(str, a.shape)) for a in tensors_among(given)}
+        arguments = [argument for argument in self.launch.arguments if not argument.constexpr]
+        numbers = {a.name: a.value for a in arguments if a.kind == "scalar" and type(a.value) in (int, float)}
+        shapes = {a.name: "x".join(map(str, a.shape)) for a in tensors_among(arguments)}
         return config_words(numbers or shapes)
 
     @property
@@ -118,9 +118,9 @@ def _winners_of(store: Store, version: Version) -> Iterator[Winner]:
 
 def _launch_key(launch: RecordedLaunch) -> str:
     """A text that launches on arguments of the same kind for the same target share, whatever their configs are."""
-    given = [_argument_key(argument) for argument in launch.arguments if not argument.constexpr]
+    arguments = [_argument_key(argument) for argument in launch.arguments if not argument.constexpr]
     types = [(name, kind) for name, kind in launch.signature if kind != "constexpr"]
-    return canonical_json([given, types, launch.target])
+    return canonical_json([arguments, types, launch.target])
 
 
 def _argument_key(argument: Argument) -> list[Any]:
@@ -130,7 +130,7 @@ def _argument_key(argument: Argument) -> list[Any]:
 
 
 def _resources(result: Result | None) -> Snapshot | None:
-    """What an earlier release kept of a compile: its resources alone."""
+    """The snapshot of a compile by an earlier release, which kept its resources alone."""
     if result is None:
         return None
     fits = result.resources.get("fits", True)

@@ -8,7 +8,7 @@ from kernellab.errors import UsageError
 from kernellab.registry.regressions import TimeChange
 from kernellab.store import Snapshot
 from kernellab.timing.stopwatch import Interval
-from kernellab.upgrade.result import Retimed, Upgrade, UpgradeRow, compared_row, in_order
+from kernellab.upgrade.result import RepeatedTiming, Upgrade, UpgradeRow, compared_row, in_order
 from kernellab.upgrade.stages import Parting, PartingLine
 from kernellab.views.cards.upgrade import upgrade_card, upgrade_markdown, upgrade_page, write_summary
 from tests.upgrade.stores import snapshot
@@ -18,7 +18,12 @@ PARTING = Parting("ttgir", (PartingLine(12, (("tt.load<|>", 1),), (("tt.load", 2
 
 
 def row(
-    kernel: str, parting: Parting | None = None, *, is_winner: bool = True, retimed: Retimed | None = None, **facts: int
+    kernel: str,
+    parting: Parting | None = None,
+    *,
+    is_winner: bool = True,
+    retimed: RepeatedTiming | None = None,
+    **facts: int,
 ) -> UpgradeRow:
     before: Snapshot = snapshot()
     after = snapshot(triton=AFTER, **facts)
@@ -52,8 +57,8 @@ def test_a_neighbour_that_is_predicted_faster_is_named() -> None:
 
 
 def test_times_decide_and_show() -> None:
-    slower = Retimed(TimeChange.SLOWER, Interval(1.2, 1.19, 1.21), best="BLOCK=128")
-    cleared = Retimed(TimeChange.SAME, Interval(1.0, 0.99, 1.01))
+    slower = RepeatedTiming(TimeChange.SLOWER, Interval(1.2, 1.19, 1.21), best="BLOCK=128")
+    cleared = RepeatedTiming(TimeChange.SAME, Interval(1.0, 0.99, 1.01))
     found = upgrade(row("worse@2", retimed=slower, spill_bytes=8), row("fine@1", retimed=cleared, spill_bytes=8))
     assert found.text == "Triton 3.0.0 to 3.9.0: 1 slower, 1 cleared"
     assert [suspect.kernel for suspect in found.suspects] == ["worse@2"]

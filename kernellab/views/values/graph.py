@@ -86,13 +86,13 @@ def box_class(row: int) -> str:
 
 
 def _by_statement(graph: Graph, places: StatementPlaces) -> Graph:
-    """A graph whose operations lie in the first lines of their statements."""
+    """A graph with its operations in the first lines of their statements."""
     home = main_file(graph)
 
-    def moved(location: Location) -> Location:
+    def first_line_of(location: Location) -> Location:
         place = place_of(location)
         if place.line is None:
             return location
         return replace(place, line=places.of(None if place.file == home else place.file, place.line).line)
 
-    return replace(graph, operations=tuple(replace(op, location=moved(op.location)) for op in graph.operations))
+    return replace(graph, operations=tuple(replace(op, location=first_line_of(op.location)) for op in graph.operations))
