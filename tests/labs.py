@@ -11,6 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from kernellab import Lab
 from kernellab.compile.cache import COMPILE_WORKER
 from kernellab.compile.worker import compile_kernel
@@ -66,6 +68,19 @@ def shared_interpreter() -> Interpreter:
     """Return what runs kernels on the interpreter worker that is there already."""
     settings = read_settings()
     return Interpreter(_workers(settings.compile_workers)[1], settings.timeout_s)
+
+
+def lab_fixture(
+    target: str | None = None, scope: Any = "module", *, open_lab: Any = shared_lab, on_disk: bool = False
+) -> Any:
+    """The fixture ``lab`` of a file, with a store of its own: in memory, or ``on_disk``."""
+
+    @pytest.fixture(scope=scope, name="lab")
+    def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+        with open_lab(target, tmp_path_factory.mktemp("store") if on_disk else ":memory:") as opened:
+            yield opened
+
+    return lab
 
 
 @contextmanager

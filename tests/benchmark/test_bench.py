@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -15,14 +15,10 @@ import kernellab
 from kernellab.benchmark.spec import BenchmarkSpec, CaseArguments, cast_floats
 from kernellab.errors import LaunchError, UnknownName, UsageError
 from kernellab.views.cards.benchmark import benchmark_card
-from tests.labs import shared_lab
+from tests.labs import lab_fixture
 from tests.samples import add_kernel, scale_kernel, tuned_kernel
 
-
-@pytest.fixture(scope="module")
-def lab() -> Iterator[kernellab.Lab]:
-    with shared_lab(target="cuda:75", store=":memory:") as opened:
-        yield opened
+lab = lab_fixture("cuda:75")
 
 
 def grid(meta: Mapping[str, Any]) -> tuple[int, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -21,17 +20,13 @@ from kernellab.timing.timer import TRIALS_OFF
 from kernellab.views.figures.sweep import roofline_figure
 from kernellab.workers.worker import Job, Worker
 from tests.kernels.matmul import matmul_kernel
+from tests.labs import lab_fixture
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU"),
 ]
-
-
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kernellab.Lab]:
-    with kernellab.Lab(store=tmp_path_factory.mktemp("store")) as opened:
-        yield opened
+lab = lab_fixture(open_lab=kernellab.Lab, on_disk=True)
 
 
 @triton.jit

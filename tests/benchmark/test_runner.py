@@ -20,14 +20,10 @@ from kernellab.timing.timer import Clocks
 from tests.benchmark.fakes import FakeGpu, Time
 from tests.ir.test_arithmetic import counting_down
 from tests.kernels.matmul import matmul_case
-from tests.labs import shared_lab
+from tests.labs import lab_fixture, shared_lab
 from tests.samples import add_kernel, tuned_kernel
 
-
-@pytest.fixture(scope="module")
-def lab() -> Iterator[kernellab.Lab]:
-    with shared_lab(target="cuda:90", store=":memory:") as opened:
-        yield opened
+lab = lab_fixture("cuda:90")
 
 
 def grid(meta: Mapping[str, Any]) -> tuple[int, ...]:

@@ -19,14 +19,10 @@ from benchmarks.tune_table import table
 from kernellab.store.columns import Status
 from kernellab.timing.config import Config
 from kernellab.tune.search import longest_first
-from tests.labs import shared_lab
+from tests.labs import lab_fixture
 from tests.tables import every
 
-
-@pytest.fixture(scope="module")
-def lab() -> Iterator[kernellab.Lab]:
-    with shared_lab(target="cuda:90", store=":memory:") as lab:
-        yield lab
+lab = lab_fixture("cuda:90")
 
 
 def ends(configs: list[Any]) -> list[Any]:

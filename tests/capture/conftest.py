@@ -1,14 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from tests.labs import lab_fixture
 
-import pytest
-
-import kernellab
-from tests.labs import shared_lab
-
-
-@pytest.fixture(scope="module")
-def lab() -> Iterator[kernellab.Lab]:
-    with shared_lab(store=":memory:") as opened:
-        yield opened
+lab = lab_fixture()

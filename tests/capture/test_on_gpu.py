@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +13,10 @@ from kernellab.errors import UsageError
 from tests import samples
 from tests.capture import kernels
 from tests.capture.test_export import exported
+from tests.labs import lab_fixture
 
 pytestmark = pytest.mark.gpu
-
-
-@pytest.fixture
-def lab() -> Iterator[kernellab.Lab]:
-    with kernellab.Lab(store=":memory:") as opened:
-        yield opened
+lab = lab_fixture(scope="function", open_lab=kernellab.Lab)
 
 
 def test_attention_runs_again_becomes_functional_and_runs_alone(lab: kernellab.Lab, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ import triton.language as tl
 import kernellab
 from kernellab.errors import CheckFailed
 from kernellab.registry import recorded_launch_of
-from tests.labs import shared_lab
+from tests.labs import lab_fixture
 
 COUNT = 100
 FORMATS = (torch.float32, torch.float64, torch.int32, torch.int64, torch.bfloat16)
@@ -31,10 +31,7 @@ def clear(x_ptr, n, BLOCK: tl.constexpr):
     tl.store(x_ptr + at, tl.load(x_ptr + at, mask=at < n) * 0, mask=at < n)
 
 
-@pytest.fixture
-def lab() -> Iterator[kernellab.Lab]:
-    with shared_lab(target="cuda:90", store=":memory:") as lab:
-        yield lab
+lab = lab_fixture("cuda:90", "function")
 
 
 def made(dtype: torch.dtype) -> torch.Tensor:

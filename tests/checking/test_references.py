@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -21,7 +21,7 @@ from kernellab.tune.options import Options
 from kernellab.tune.result import Tuning
 from kernellab.tune.run_tuning import Environment, tune_launches
 from kernellab.views.cards.tuning import tuning_card
-from tests.labs import shared_lab
+from tests.labs import lab_fixture
 from tests.tune.fakes import FakeBench
 
 DEVICE = Device(Target("cuda", 90, 32), "NVIDIA H200", "580.1", {"device": "NVIDIA H200", "triton": "3.9.0"}, 0)
@@ -38,10 +38,7 @@ def scale(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, mask=offsets < n) * 2, mask=offsets < n)
 
 
-@pytest.fixture
-def lab() -> Iterator[kernellab.Lab]:
-    with shared_lab(target="cuda:90", store=":memory:") as lab:
-        yield lab
+lab = lab_fixture("cuda:90", "function")
 
 
 def double(x_ptr: torch.Tensor) -> torch.Tensor:

@@ -15,7 +15,7 @@ import kernellab
 from kernellab.checking.comparison import Check, compare, error_text
 from kernellab.checking.reference import Reference, check_of, reference_of
 from kernellab.errors import KernellabError
-from tests.labs import shared_lab
+from tests.labs import lab_fixture
 
 MILLION = 1_000_000
 Array = Any
@@ -174,10 +174,7 @@ def sum_atomically(x_ptr, out_ptr, n, last, BLOCK: tl.constexpr):
     tl.atomic_add(out_ptr, tl.sum(tl.load(x_ptr + at, mask=at < last, other=0.0).to(tl.float32), 0))
 
 
-@pytest.fixture
-def lab() -> Iterator[kernellab.Lab]:
-    with shared_lab(target="cuda:90", store=":memory:") as lab:
-        yield lab
+lab = lab_fixture("cuda:90", "function")
 
 
 @pytest.mark.slow

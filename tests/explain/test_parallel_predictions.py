@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,7 +19,7 @@ from kernellab.launch.calls import UserCall
 from kernellab.registry.calls import compile_call
 from kernellab.timing.launches import Implementation
 from kernellab.workers.worker import Job
-from tests.labs import shared_lab
+from tests.labs import lab_fixture
 
 pytestmark = pytest.mark.slow
 ROWS, COLUMNS = 512, 2048
@@ -52,10 +51,7 @@ class ObservedPool:
         return self._pool.run(job, *limits, **more)
 
 
-@pytest.fixture(scope="module")
-def lab() -> Iterator[kernellab.Lab]:
-    with shared_lab("cuda:90", ":memory:") as lab:
-        yield lab
+lab = lab_fixture("cuda:90")
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from kernellab.explain.devices import DEVICES, device_for, named_device
 from kernellab.explain.facts import AtomicFacts
 from kernellab.explain.prediction import predict_facts
 from kernellab.target import parse_target
-from tests.labs import shared_lab
+from tests.labs import lab_fixture, shared_lab
 
 N = 1 << 22
 X, OUT = torch.zeros(N), torch.empty(N)
@@ -61,10 +60,7 @@ def grid(meta: dict[str, int]) -> tuple[int, ...]:
     return (triton.cdiv(N, meta["BLOCK"]),)
 
 
-@pytest.fixture(scope="module")
-def lab() -> Iterator[kernellab.Lab]:
-    with shared_lab("cuda:90", ":memory:") as lab:
-        yield lab
+lab = lab_fixture("cuda:90")
 
 
 def predict(lab: kernellab.Lab, **options: str) -> kernellab.Prediction:

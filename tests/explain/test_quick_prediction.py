@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from math import prod
 from typing import Any
 
@@ -16,7 +16,7 @@ from kernellab.explain.prediction import Prediction
 from kernellab.explain.prediction_verbs import predict_implementation, quick_prediction
 from kernellab.explain.verbs import compile_call
 from kernellab.launch.calls import UserCall
-from tests.labs import shared_lab
+from tests.labs import lab_fixture
 
 pytestmark = pytest.mark.slow
 DEVICE = named_device("h200").rates
@@ -29,12 +29,7 @@ LAUNCHES: dict[str, dict[str, int]] = {
     "softmax": {"rows": 512, "columns": 2048},
     "matmul": {"m": 512, "n": 512, "k": 512},
 }
-
-
-@pytest.fixture(scope="module")
-def lab() -> Iterator[kernellab.Lab]:
-    with shared_lab("cuda:90", ":memory:") as lab:
-        yield lab
+lab = lab_fixture("cuda:90")
 
 
 def predictions_of(lab: kernellab.Lab, name: str, sizes: Mapping[str, int]) -> tuple[Prediction | None, Prediction]:

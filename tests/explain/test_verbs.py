@@ -8,12 +8,9 @@ import torch
 import kernellab
 from kernellab.errors import LaunchError, UnknownTarget
 from tests import samples
-from tests.labs import shared_lab
+from tests.labs import lab_fixture
 
-
-@pytest.fixture(scope="module")
-def lab() -> kernellab.Lab:
-    return shared_lab(target="cuda:90", store=":memory:")
+lab = lab_fixture("cuda:90")
 
 
 def test_an_empty_grid_is_refused_in_place_of_explaining_what_is_not_launched(lab: kernellab.Lab) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +10,7 @@ import triton
 import triton.language as tl
 
 import kernellab
+from tests.labs import lab_fixture
 
 pytestmark = [
     pytest.mark.gpu,
@@ -35,11 +34,7 @@ def add_into(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     tl.store(out_ptr + offsets, tl.load(out_ptr + offsets, mask=mask) + x, mask=mask)
 
 
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kernellab.Lab]:
-    store: Path = tmp_path_factory.mktemp("store")
-    with kernellab.Lab(store=store) as lab:
-        yield lab
+lab = lab_fixture(open_lab=kernellab.Lab, on_disk=True)
 
 
 @pytest.fixture

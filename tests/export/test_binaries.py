@@ -9,7 +9,6 @@ import re
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -32,7 +31,7 @@ from kernellab.target import parse_target
 from tests import samples
 from tests.export.binary_cases import described, staged
 from tests.export.cuda_library import CudaLibrary, use_library
-from tests.labs import shared_lab
+from tests.labs import lab_fixture
 from tests.tune.dispatch.test_exporting import of_rows
 
 
@@ -46,10 +45,7 @@ def mixed(pair, flag, x_ptr, n, scale, step: tl.int64, DTYPE: tl.constexpr, EVEN
     tl.store(x_ptr + offsets, x, mask=offsets < n)
 
 
-@pytest.fixture(scope="module")
-def lab() -> Iterator[kernellab.Lab]:
-    with shared_lab(target="cuda:90", store=":memory:") as opened:
-        yield opened
+lab = lab_fixture("cuda:90")
 
 
 def loaded(folder: Path, name: str) -> ModuleType:

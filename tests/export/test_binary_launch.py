@@ -6,7 +6,6 @@ import dataclasses
 import math
 import struct
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,15 +23,10 @@ from tests import samples
 from tests.export.binary_cases import described
 from tests.export.cuda_library import CudaLibrary, use_library
 from tests.export.test_binaries import added, export, loaded, mixed_arguments, run_mixed, table
-from tests.labs import shared_lab
+from tests.labs import lab_fixture
 
 SIZES = (8, 8, 8, 4, 8, 8)  # of the parameters of add_kernel, in bytes
-
-
-@pytest.fixture(scope="module")
-def lab() -> Iterator[kernellab.Lab]:
-    with shared_lab(target="cuda:90", store=":memory:") as opened:
-        yield opened
+lab = lab_fixture("cuda:90")
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +13,11 @@ import kernellab
 from kernellab.errors import UsageError
 from tests.export.exporting import run_files
 from tests.export.test_module import cell
-from tests.labs import shared_lab
+from tests.labs import lab_fixture
 
 HEAD = "offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)\n    x = tl.load(x_ptr + offsets, mask=offsets < n)"
 GRID = 'lambda meta: (triton.cdiv(meta["n"], meta["BLOCK"]),)'
-
-
-@pytest.fixture
-def lab() -> Iterator[kernellab.Lab]:
-    with shared_lab(target="cuda:90", store=":memory:") as opened:
-        yield opened
+lab = lab_fixture("cuda:90", "function")
 
 
 def kernel(name: str, value: str, given: str = "a, c, n, BLOCK=128", *, more: str = "", above: str = "") -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from kernellab.export.write import ExportContext, SessionKernel, compiled_launch
 from kernellab.notebook.cell import CellOptions, run_cell
 from kernellab.registry import recorded_version
 from kernellab.registry.listing import search
-from tests.labs import shared_lab
+from tests.labs import lab_fixture
 
 SCALE = """
 @triton.jit
@@ -26,12 +25,7 @@ def scale(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
 """
 LAUNCH = "scale[lambda meta: (triton.cdiv(n, meta['BLOCK']),)](x, out, n, BLOCK=128)\n"
 CONFIGS = [triton.Config({"BLOCK": 32}), triton.Config({"BLOCK": 64})]
-
-
-@pytest.fixture
-def lab() -> Iterator[kernellab.Lab]:
-    with shared_lab(target="cuda:80", store=":memory:") as opened:
-        yield opened
+lab = lab_fixture("cuda:80", "function")
 
 
 def names() -> dict[str, Any]:

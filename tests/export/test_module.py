@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from kernellab.notebook.cell import CellOptions, run_cell
 from tests.export.exporting import export_case, run_files
 from tests.kernels import pointers
 from tests.kernels.cases import all_cases
-from tests.labs import shared_lab
+from tests.labs import lab_fixture
 
 CASES = {name: case for name, case in all_cases().items() if not name.endswith("bfloat16")}
 
@@ -43,12 +42,7 @@ def awkward(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
 def libdevice_free(x):
     return tl.exp(x)
 '''
-
-
-@pytest.fixture
-def lab() -> Iterator[kernellab.Lab]:
-    with shared_lab(target="cuda:80", store=":memory:") as opened:
-        yield opened
+lab = lab_fixture("cuda:80", "function")
 
 
 def cell(lab: kernellab.Lab, text: str, check: str | None = None, **names: Any) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -20,18 +19,14 @@ from tests.export.exporting import export_case, run_files
 from tests.export.test_module import SCALE, cell, tensors
 from tests.export.test_torch_op import MEMBERS, TRACED, TWIN
 from tests.kernels.cases import all_cases
+from tests.labs import lab_fixture
 
 pytestmark = pytest.mark.gpu
 CASES = all_cases()
 WITHOUT_HEURISTIC = "".join(
     line.replace("EVEN: tl.constexpr, ", "") for line in SCALE.splitlines(keepends=True) if "heuristics" not in line
 )
-
-
-@pytest.fixture
-def lab() -> Iterator[kernellab.Lab]:
-    with kernellab.Lab(store=":memory:") as opened:
-        yield opened
+lab = lab_fixture(scope="function", open_lab=kernellab.Lab)
 
 
 def test_every_kernel_of_the_suite_runs_alone_and_gives_what_it_gave(lab: kernellab.Lab, tmp_path: Path) -> None:

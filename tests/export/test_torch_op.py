@@ -12,7 +12,7 @@ from kernellab.errors import UsageError
 from tests.export.exporting import export_case, run_files
 from tests.export.test_module import SCALE, cell, tensors
 from tests.kernels.cases import all_cases
-from tests.labs import shared_lab
+from tests.labs import lab_fixture
 
 pytestmark = pytest.mark.slow
 
@@ -30,11 +30,7 @@ assert not base[:100].any() and not base[400:].any()
 compiled = torch.compile(lambda x: torch.ops.kernellab.scale_functional(x + 1, 300), backend="aot_eager")
 torch.testing.assert_close(compiled(x), 3 * x + 3)
 """
-
-
-@pytest.fixture
-def lab() -> kernellab.Lab:
-    return shared_lab(target="cuda:80", store=":memory:")
+lab = lab_fixture("cuda:80", "function")
 
 
 @pytest.mark.parametrize("name", ["add-float32", "layer-norm-float32", "matmul-float32", "histogram"])

@@ -23,15 +23,10 @@ from kernellab.harvest.graphs import GraphCounter
 from kernellab.harvest.sampling import NO_SAMPLER
 from kernellab.harvest.verbs import RunningHarvest
 from tests.harvest.kernels import add, add_kernel, copy_from_kernel, scale, scale_kernel
-from tests.labs import shared_lab
+from tests.labs import lab_fixture
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def lab() -> Iterator[Lab]:
-    with shared_lab(target="cuda:90", store=":memory:") as lab:
-        yield lab
+lab = lab_fixture("cuda:90")
 
 
 @contextmanager

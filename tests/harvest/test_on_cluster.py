@@ -15,14 +15,10 @@ import torch
 from kernellab import Harvest, Lab
 from kernellab.errors import UsageError, WorkerDied, WorkerError
 from tests.harvest.kernels import add, scale
-from tests.labs import shared_lab
+from tests.labs import lab_fixture
 from tests.tune.cluster.dask_client import dask_client, gpu_client
 
-
-@pytest.fixture(scope="module")
-def lab() -> Iterator[Lab]:
-    with shared_lab(target="cuda:90", store=":memory:") as lab:
-        yield lab
+lab = lab_fixture("cuda:90")
 
 
 @pytest.fixture(scope="module")

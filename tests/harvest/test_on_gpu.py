@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,14 +10,10 @@ import triton
 
 from kernellab import Lab
 from tests.harvest.kernels import add, add_kernel, scale, scale_kernel
+from tests.labs import lab_fixture
 
 pytestmark = pytest.mark.gpu
-
-
-@pytest.fixture(scope="module")
-def lab() -> Iterator[Lab]:
-    with Lab(store=":memory:") as lab:
-        yield lab
+lab = lab_fixture(open_lab=Lab)
 
 
 def test_device_times_are_sampled_and_shared(lab: Lab) -> None:

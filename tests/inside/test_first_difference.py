@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,16 +20,11 @@ from kernellab.launch.recorded_values import RecordedValue, RecordRequest
 from tests.inside import more_faults, more_kernels
 from tests.inside.planted_faults import EQUAL, FAULTS, Change
 from tests.inside.transcripts import CASES
-from tests.labs import shared_lab
+from tests.labs import lab_fixture
 from tests.tables import every
 
 CASE_OF = {case.name: case for case in CASES}
-
-
-@pytest.fixture(scope="module")
-def lab() -> Iterator[kernellab.Lab]:
-    with shared_lab(store=":memory:") as lab:
-        yield lab
+lab = lab_fixture()
 
 
 def difference_of(lab: kernellab.Lab, change: Change, folder: Path) -> tuple[FirstDifference, int]:

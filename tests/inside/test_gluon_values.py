@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from kernellab.registry.calls import compile_call
 from kernellab.timing.launches import Implementation
 from tests._triton import gluon_kernels
 from tests._triton.test_gluon import add, product_arguments, through_shared
-from tests.labs import shared_lab
+from tests.labs import lab_fixture
 
 pytest.importorskip("triton.experimental.gluon")
 
@@ -52,10 +51,7 @@ def sum_of_rows(x, out, rows, ROWS: gl.constexpr, COLUMNS: gl.constexpr, ROUNDS:
     gl.store(out + gl.program_id(0) * ROWS + row, total, mask=row < rows)
 
 
-@pytest.fixture(scope="module")
-def lab() -> Iterator[kernellab.Lab]:
-    with shared_lab(store=":memory:") as lab:
-        yield lab
+lab = lab_fixture()
 
 
 def logging_copy(lab: kernellab.Lab, kernel: Any, *args: Any) -> tuple[LoggingKernel, Implementation]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from kernellab.target import multiprocessors
 from tests.inside import test_sanitized as sanitized
 from tests.inside.test_rewriting import branches, types
 from tests.inside.transcripts import CASES, Case
+from tests.labs import lab_fixture
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")]
 _CLOSE = {"fp32": 2e-3, "fp16": 2e-2, "bf16": 5e-2, "fp64": 1e-9}  # products may be in TF32
@@ -37,12 +37,7 @@ def spinning(x, out, rounds, BLOCK: tl.constexpr):
 
 
 LOAD, LOOP, STORE = (spinning.starting_line_number + place for place in (3, 4, 6))
-
-
-@pytest.fixture(scope="module")
-def lab() -> Iterator[kernellab.Lab]:
-    with kernellab.Lab(store=":memory:") as lab:
-        yield lab
+lab = lab_fixture(open_lab=kernellab.Lab)
 
 
 def on_gpu(arguments: dict[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from kernellab.launch.calls import UserCall
 from kernellab.launch.recorded_values import RecordedValue, RecordRequest, ValueKind
 from kernellab.registry.calls import compile_call
 from tests.inside.transcripts import CASES, Case
+from tests.labs import lab_fixture
 
 SAME = "the copy of the kernel that stored these values left the same outputs as the plain kernel, bit by bit"
 
@@ -74,10 +74,7 @@ def tuples(x, out, weight, BLOCK: tl.constexpr):
     tl.store(out + tl.arange(0, BLOCK), first * second)
 
 
-@pytest.fixture(scope="module")
-def lab() -> Iterator[kernellab.Lab]:
-    with kernellab.Lab(target="cuda:90", store=":memory:") as lab:
-        yield lab
+lab = lab_fixture("cuda:90", open_lab=kernellab.Lab)
 
 
 def logged(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +19,7 @@ from kernellab.launch.calls import UserCall
 from kernellab.launch.recorded_values import RecordRequest, ValueKind
 from tests.inside.test_rewriting import SAME, logged, require_same
 from tests.inside.transcripts import CASES
+from tests.labs import lab_fixture
 from tests.tables import every
 
 pytestmark = pytest.mark.slow  # each compiles two kernels
@@ -146,10 +146,7 @@ def _integers(*shape: int) -> torch.Tensor:
     return torch.randint(0, 9, shape, generator=torch.Generator().manual_seed(7), dtype=torch.int32)
 
 
-@pytest.fixture(scope="module")
-def lab() -> Iterator[kernellab.Lab]:
-    with kernellab.Lab(target="cuda:90", store=":memory:") as lab:
-        yield lab
+lab = lab_fixture("cuda:90", open_lab=kernellab.Lab)
 
 
 def both(lab: kernellab.Lab, kernel: Any, arguments: dict[str, Any]) -> tuple[Values, Values]:

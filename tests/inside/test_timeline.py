@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -28,6 +27,7 @@ from kernellab.registry.calls import compile_call
 from kernellab.source.edits import edits_of
 from kernellab.views.cards.timeline import timeline_card
 from kernellab.views.figures.timeline import lanes_of, merged_bars, timeline_figure, wave_bars
+from tests.labs import lab_fixture
 from tests.tables import every
 
 
@@ -71,12 +71,7 @@ def gluon_kernel(x, out, BLOCK: gl.constexpr):
 
 FIRST = sum_kernel.starting_line_number
 LOOP, STORE = FIRST + 7, FIRST + 9
-
-
-@pytest.fixture(scope="module")
-def lab() -> Iterator[kernellab.Lab]:
-    with kernellab.Lab(target="cuda:90", store=":memory:") as lab:
-        yield lab
+lab = lab_fixture("cuda:90", open_lab=kernellab.Lab)
 
 
 def stamped(lab: kernellab.Lab, lines: tuple[int, ...] = ()) -> tuple[Any, Any]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 import torch
@@ -15,13 +13,9 @@ from kernellab.errors import LaunchError, UsageError
 from kernellab.inside.values import Values, tensor_of
 from kernellab.launch.recorded_values import RecordRequest, ValueKind, steps_within, summary_of
 from tests.inside import kernels
-from tests.labs import shared_lab
+from tests.labs import lab_fixture
 
-
-@pytest.fixture(scope="module")
-def lab() -> Iterator[kernellab.Lab]:
-    with shared_lab(store=":memory:") as lab:
-        yield lab
+lab = lab_fixture()
 
 
 @pytest.fixture

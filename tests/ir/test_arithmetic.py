@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,13 +15,9 @@ from tests.kernels.attention import attention_case
 from tests.kernels.case import Case
 from tests.kernels.elementwise import add_case
 from tests.kernels.matmul import matmul_case
-from tests.labs import shared_lab
+from tests.labs import lab_fixture
 
-
-@pytest.fixture(scope="module")
-def lab() -> Iterator[kernellab.Lab]:
-    with shared_lab(target="cuda:90", store=":memory:") as opened:
-        yield opened
+lab = lab_fixture("cuda:90")
 
 
 def counted(lab: kernellab.Lab, kernel: Any, grid: tuple[int, ...], **given: Any) -> Arithmetic:

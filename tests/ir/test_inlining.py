@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 import triton
@@ -15,16 +13,11 @@ from kernellab.ir.graph import Graph
 from kernellab.ir.inlining import inline_calls
 from kernellab.ir.programs import Programs, integers, scalars_of
 from kernellab.target import parse_target
-from tests.labs import shared_lab
+from tests.labs import lab_fixture
 
 pytestmark = pytest.mark.slow  # each compiles a kernel
 X = torch.zeros(64)
-
-
-@pytest.fixture(scope="module")
-def lab() -> Iterator[kernellab.Lab]:
-    with shared_lab("cuda:90", ":memory:") as lab:
-        yield lab
+lab = lab_fixture("cuda:90")
 
 
 @triton.jit

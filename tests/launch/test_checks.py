@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 import triton
@@ -11,13 +9,9 @@ import triton.language as tl
 
 import kernellab
 from kernellab.errors import CheckFailed
-from tests.labs import shared_lab
+from tests.labs import lab_fixture
 
-
-@pytest.fixture(scope="module")
-def lab() -> Any:
-    with shared_lab(store=":memory:") as opened:
-        yield opened
+lab = lab_fixture()
 
 
 @triton.jit

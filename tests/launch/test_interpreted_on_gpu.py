@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 import triton
@@ -14,6 +12,7 @@ from kernellab.errors import OutOfBounds
 from kernellab.notebook.cell import CellOptions, run_cell
 from tests.gpu import bad_kernels as bad
 from tests.kernels.cases import all_cases
+from tests.labs import lab_fixture
 
 pytestmark = [
     pytest.mark.gpu,
@@ -28,12 +27,7 @@ def shifted(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
 
 shifted[(8,)](x, out, 1024, BLOCK=128)
 """
-
-
-@pytest.fixture
-def lab() -> Iterator[kernellab.Lab]:
-    with kernellab.Lab(store=":memory:") as opened:
-        yield opened
+lab = lab_fixture(scope="function", open_lab=kernellab.Lab)
 
 
 @triton.autotune([triton.Config({"BLOCK": size}) for size in (128, 256)], key=["n"])

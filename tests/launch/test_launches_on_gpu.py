@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,6 +17,7 @@ from kernellab.errors import CheckFailed, LaunchError, OutOfBounds
 from kernellab.gpu.trial import GpuTrials
 from tests.gpu import bad_kernels as bad
 from tests.kernels.cases import all_cases
+from tests.labs import lab_fixture
 from tests.launch.test_checks import log_kernel
 
 pytestmark = [
@@ -25,12 +25,7 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU"),
 ]
 N = 1000
-
-
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kernellab.Lab]:
-    with kernellab.Lab(store=tmp_path_factory.mktemp("store")) as lab:
-        yield lab
+lab = lab_fixture(open_lab=kernellab.Lab, on_disk=True)
 
 
 @triton.jit

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -12,13 +11,9 @@ from torch.profiler import ProfilerActivity, profile
 import kernellab
 from kernellab.errors import KernellabError
 from tests import samples
-from tests.labs import shared_lab
+from tests.labs import lab_fixture
 
-
-@pytest.fixture(scope="module")
-def lab() -> Any:
-    with shared_lab(store=":memory:") as opened:
-        yield opened
+lab = lab_fixture()
 
 
 def marks(body: Callable[[], object]) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from triton import knobs
 
 import kernellab
-from tests.labs import shared_lab
+from tests.labs import lab_fixture
 
 
 @triton.jit
@@ -24,12 +23,7 @@ def increment(x_ptr, n, BLOCK: tl.constexpr):
 
 
 CONFIGS = [triton.Config({"BLOCK": block}, pre_hook=lambda named: named["x_ptr"].zero_()) for block in (8, 16)]
-
-
-@pytest.fixture(scope="module")
-def lab() -> Iterator[kernellab.Lab]:
-    with shared_lab(store=":memory:") as opened:
-        yield opened
+lab = lab_fixture()
 
 
 class OperationLog(TorchDispatchMode):

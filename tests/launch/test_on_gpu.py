@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,18 +11,14 @@ import kernellab
 from kernellab.errors import CannotRun, CompileError, LaunchError
 from tests import samples
 from tests.kernels.cases import all_cases
+from tests.labs import lab_fixture
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU"),
 ]
 CASES = all_cases()
-
-
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kernellab.Lab]:
-    with kernellab.Lab(store=tmp_path_factory.mktemp("store")) as lab:
-        yield lab
+lab = lab_fixture(open_lab=kernellab.Lab, on_disk=True)
 
 
 @triton.jit

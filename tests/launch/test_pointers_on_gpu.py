@@ -17,6 +17,7 @@ from kernellab.gpu.trial import GpuTrials
 from kernellab.ir.effects import REACHED
 from tests.kernels import pointers
 from tests.kernels.pointers import Groups
+from tests.labs import lab_fixture
 
 pytestmark = [
     pytest.mark.gpu,
@@ -24,12 +25,7 @@ pytestmark = [
 ]
 SIZES = [(20, 16, 32), (40, 33, 17), (256, 128, 64)]
 CONFIGS = [triton.Config({"BLOCK": block}, num_warps=warps) for block in (64, 256) for warps in (1, 4)]
-
-
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kernellab.Lab]:
-    with kernellab.Lab(store=tmp_path_factory.mktemp("store")) as lab:
-        yield lab
+lab = lab_fixture(open_lab=kernellab.Lab, on_disk=True)
 
 
 @pytest.fixture

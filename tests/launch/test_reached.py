@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -27,15 +26,10 @@ from kernellab.launch.memory import (
 from kernellab.timing.bench_jobs import Setup
 from kernellab.timing.bench_memory import copy_memory
 from tests.kernels import pointers
-from tests.labs import shared_lab
+from tests.labs import lab_fixture
 
 BYTES = torch.uint8
-
-
-@pytest.fixture(scope="module")
-def lab() -> Iterator[kernellab.Lab]:
-    with shared_lab(target="cuda:90", store=":memory:") as lab:
-        yield lab
+lab = lab_fixture("cuda:90")
 
 
 @pytest.fixture(scope="module")

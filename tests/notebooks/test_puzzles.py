@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 
 from kernellab import Lab
-from tests.labs import shared_lab
+from tests.labs import lab_fixture
 
 nbformat = pytest.importorskip("nbformat")
 
@@ -32,12 +31,7 @@ TOLD = {
     "matmul": "No program reads 1,190 of the 1,750 elements of a_ptr",
     "attention": "[0, 0] is 0, not",
 }
-
-
-@pytest.fixture(scope="module")
-def lab() -> Iterator[Lab]:
-    with shared_lab(target="cuda:90", store=":memory:") as lab:
-        yield lab
+lab = lab_fixture("cuda:90")
 
 
 @pytest.fixture(scope="module")

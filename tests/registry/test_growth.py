@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-import pytest
 import torch
 
 from kernellab import Lab
@@ -19,7 +17,7 @@ from kernellab.compile.types import compile_job
 from kernellab.registry import Registry
 from kernellab.store import Store
 from tests import samples
-from tests.labs import shared_lab
+from tests.labs import lab_fixture
 
 ADD = closure_of(samples.add_kernel)[0]
 
@@ -31,10 +29,7 @@ def kernel_of(number: int) -> Any:
     return load(replace(ADD, functions=(replace(function, text=text, file=f"<kernel {number}>"),))).decorated
 
 
-@pytest.fixture(scope="module")
-def lab() -> Iterator[Lab]:
-    with shared_lab(store=":memory:") as lab:
-        yield lab
+lab = lab_fixture()
 
 
 def test_a_session_keeps_the_last_kernels_alive_and_no_others() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from kernellab.launch.symbolic import symbolic_grid
 from kernellab.notebook.cell import CellOptions, run_cell
 from kernellab.registry import argument_of
 from kernellab.store import RecordedLaunch
-from tests.labs import shared_lab
+from tests.labs import lab_fixture
 
 ADD = """\
 @triton.jit
@@ -25,12 +24,7 @@ def add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
     tl.store(out_ptr + offsets, x + tl.load(y_ptr + offsets, mask=mask), mask=mask)
 
 """
-
-
-@pytest.fixture
-def lab() -> Iterator[kernellab.Lab]:
-    with shared_lab(target="cuda:80", store=":memory:") as opened:
-        yield opened
+lab = lab_fixture("cuda:80", "function")
 
 
 def launched(lab: kernellab.Lab, text: str, check: str | None = None, **names: Any) -> list[RecordedLaunch]:

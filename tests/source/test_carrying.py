@@ -7,7 +7,6 @@ import linecache
 import operator
 import runpy
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from kernellab.store.columns import Status
 from kernellab.timing.config import Config
 from kernellab.tune.result import Row, measurement_of, row_of
 from tests.export.exporting import run_files
-from tests.labs import shared_lab
+from tests.labs import lab_fixture, shared_lab
 from tests.source.kinds import CLASSES, KINDS, Kind, cell
 from tests.source.test_kinds import plain_ttir
 from tests.tables import every
@@ -80,10 +79,7 @@ def untouched(o, FLAG: tl.constexpr):
         tl.store(o, 2)
 
 
-@pytest.fixture(scope="module")
-def lab() -> Iterator[Lab]:
-    with shared_lab(target="cuda:90", store=":memory:") as made:
-        yield made
+lab = lab_fixture("cuda:90")
 
 
 @pytest.fixture

@@ -21,40 +21,19 @@ from kernellab.timing.launches import Implementation
 from kernellab.upgrade.cluster_gate import gate_elsewhere
 from kernellab.upgrade.gate_result import GateResult
 from kernellab.upgrade.gating import Against, GateOptions
-from tests.labs import shared_lab
+from tests.labs import lab_fixture
 from tests.tune.cluster.cpu_device import MODEL, cpu_environment, no_environment, session_here
 from tests.tune.cluster.dask_client import dask_client, gpu_client
+from tests.upgrade.kernels import double, grid, scale
 
 N, BLOCK = 4096, 1024
-
-
-@triton.jit
-def scale(x_ptr, out_ptr, n, factor, BLOCK: tl.constexpr):
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + offsets, mask=offsets < n)
-    tl.store(out_ptr + offsets, x * factor, mask=offsets < n)
-
-
-@triton.jit
-def double(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, mask=offsets < n) * 2.0, mask=offsets < n)
+lab = lab_fixture("cuda:90", "function")
 
 
 @triton.jit
 def far_away(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(out_ptr + offsets, tl.load(x_ptr + offsets + 1000000000000))
-
-
-def grid(meta: dict[str, Any]) -> tuple[int, ...]:
-    return (triton.cdiv(meta["n"], meta["BLOCK"]),)
-
-
-@pytest.fixture
-def lab() -> Iterator[kernellab.Lab]:
-    with shared_lab("cuda:90", ":memory:") as lab:
-        yield lab
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 import triton
@@ -12,6 +10,7 @@ import triton.language as tl
 import kernellab
 from kernellab.errors import RunError
 from kernellab.timing.gate import GateVerdict
+from tests.labs import lab_fixture
 
 pytestmark = [
     pytest.mark.gpu,
@@ -19,12 +18,7 @@ pytestmark = [
 ]
 N = 1 << 18
 GRID = (N // 1024,)
-
-
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kernellab.Lab]:
-    with kernellab.Lab(store=tmp_path_factory.mktemp("store")) as opened:
-        yield opened
+lab = lab_fixture(open_lab=kernellab.Lab, on_disk=True)
 
 
 @triton.jit

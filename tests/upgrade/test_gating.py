@@ -4,27 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-import triton
-import triton.language as tl
 
 from kernellab.errors import UsageError
 from kernellab.timing.gate import GateVerdict
 from tests.labs import shared_lab
-
-
-@triton.jit
-def scale(x_ptr, out_ptr, n, factor, BLOCK: tl.constexpr):
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + offsets, mask=offsets < n)
-    tl.store(out_ptr + offsets, x * factor, mask=offsets < n)
-
-
-@triton.jit
-def double(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + offsets, mask=offsets < n)
-    tl.store(out_ptr + offsets, x * 2.0, mask=offsets < n)
-
+from tests.upgrade.kernels import double, scale
 
 N = 4096
 

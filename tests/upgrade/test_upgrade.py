@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +27,7 @@ from kernellab.upgrade.result import UpgradeOutcome, compared_row
 from kernellab.upgrade.retiming import retimed_row
 from kernellab.upgrade.verbs import upgrade_of
 from kernellab.upgrade.winners import has_values, stored_winners
-from tests.labs import shared_lab
+from tests.labs import lab_fixture, shared_lab
 from tests.upgrade.stores import OTHER, as_of_another_triton, snapshot
 
 pytestmark = pytest.mark.slow
@@ -54,10 +53,7 @@ def grid(meta: Any) -> tuple[int]:
     return (triton.cdiv(1 << 16, meta["BLOCK"]),)
 
 
-@pytest.fixture
-def lab(tmp_path: Path) -> Iterator[kernellab.Lab]:
-    with shared_lab("cuda:90", tmp_path / "store") as opened:
-        yield opened
+lab = lab_fixture("cuda:90", "function", on_disk=True)
 
 
 def tuned(lab: kernellab.Lab, *configs: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from xml.etree import ElementTree
 
 import pytest
@@ -16,15 +15,10 @@ from kernellab.views.graph.diagram import ArrowKind, BoxKind, Diagram
 from kernellab.views.graph.drawing import picture
 from tests import samples
 from tests.capture import kernels
-from tests.labs import shared_lab
+from tests.labs import lab_fixture
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def lab() -> Iterator[kernellab.Lab]:
-    with shared_lab(store=":memory:") as opened:
-        yield opened
+lab = lab_fixture()
 
 
 @pytest.fixture(scope="module")

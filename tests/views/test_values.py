@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -19,7 +18,7 @@ from kernellab.ir.graph import Graph
 from kernellab.views.palette import MAGENTA, ORANGE, tones
 from kernellab.views.values import MOST_CELLS, ValuesPage, colours_of, miniature, picture, plane_of
 from tests.inside import kernels
-from tests.labs import shared_lab
+from tests.labs import lab_fixture
 
 
 @triton.jit
@@ -56,10 +55,7 @@ def long_statement(x, out, n, BLOCK: tl.constexpr):
     tl.store(out + offsets, value * 2, mask=offsets < n)
 
 
-@pytest.fixture(scope="module")
-def lab() -> Iterator[kernellab.Lab]:
-    with shared_lab(store=":memory:") as lab:
-        yield lab
+lab = lab_fixture()
 
 
 @pytest.fixture(scope="module")

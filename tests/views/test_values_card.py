@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from kernellab.views.figures.canvas import single_axes, theme_of
 from kernellab.views.figures.values import difference_figure, draw_tile, values_figure
 from tests.inside.planted_faults import Change
 from tests.inside.transcripts import CASES
-from tests.labs import shared_lab
+from tests.labs import lab_fixture
 
 CASE_OF = {case.name: case for case in CASES}
 MOST_CHARACTERS = 1_000_000
@@ -44,12 +44,7 @@ def logarithms(x, out, n, BLOCK: tl.constexpr):
 
 
 FIRST = logarithms.starting_line_number
-
-
-@pytest.fixture(scope="module")
-def lab() -> Iterator[kernellab.Lab]:
-    with shared_lab(store=":memory:") as lab:
-        yield lab
+lab = lab_fixture()
 
 
 @pytest.fixture(scope="module")

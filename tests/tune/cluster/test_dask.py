@@ -24,7 +24,7 @@ from kernellab.tune.dispatch.over import tune_over
 from kernellab.tune.options import Options
 from kernellab.tune.result import Tuning
 from kernellab.tune.verbs import tune_and_launch
-from tests.labs import shared_lab
+from tests.labs import lab_fixture
 from tests.tune.cluster.cpu_device import MODEL, cpu_environment, dying_environment, formula_environment
 from tests.tune.cluster.dask_client import dask_client
 
@@ -42,10 +42,7 @@ def grid(meta: dict[str, Any]) -> tuple[int, ...]:
     return (triton.cdiv(meta["n"], meta["BLOCK"]),)
 
 
-@pytest.fixture
-def lab() -> Iterator[kernellab.Lab]:
-    with shared_lab("cuda:90", ":memory:") as lab:
-        yield lab
+lab = lab_fixture("cuda:90", "function")
 
 
 def measured(lab: kernellab.Lab, client: Any, opened: Any) -> Tuning:
