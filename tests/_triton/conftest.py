@@ -24,6 +24,14 @@ from tests import samples
 TARGET = parse_target("cuda:90")
 
 
+def outcome(call: Any) -> str:
+    """Return the result of a call as text, or that it raised."""
+    try:
+        return str(call())
+    except Exception:  # noqa: BLE001 - whatever it is, the launch path must raise as well
+        return "refused"
+
+
 def digest(signature: Any, constants: Any, attributes: Any, options: Mapping[str, Any]) -> str:
     """Return a hash that tells types apart: 1, 1.0 and True are three constants."""
     typed = sorted((path, type(value).__name__, repr(value)) for path, value in constants.items())

@@ -14,7 +14,7 @@ import triton.language as tl
 from triton import knobs
 
 from kernellab.target import parse_target
-from tests._triton.conftest import Bind, DirectDriver, expected
+from tests._triton.conftest import Bind, DirectDriver, expected, outcome
 from tests.launch import kernels
 
 Direct = tuple[Bind, DirectDriver]
@@ -73,13 +73,6 @@ def a_launch(chance: random.Random, before: list[Any]) -> list[Any]:
     found, which = [*before], chance.randrange(len(pools))
     found[which] = chance.choice(pools[which])
     return found
-
-
-def outcome(call: Any) -> str:
-    try:
-        return str(call())
-    except Exception:  # noqa: BLE001 - whatever it is, the launch path must raise as well
-        return "refused"
 
 
 def launched(bound: Any, values: list[Any]) -> str:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernellab._triton.kernel import jit_function
-from tests._triton.conftest import Bind, expected
+from tests._triton.conftest import Bind, expected, outcome
 from tests.launch import kernels
 
 pytestmark = pytest.mark.slow
@@ -66,13 +66,6 @@ def launches(draw: st.DrawFn) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
         named = dict(zip(("a", "b", "c", "BLOCK", "MODE")[by_position:], values[by_position:], strict=True))
         found.append((tuple(values[:by_position]), {**named, **draw(OPTIONS)}))
     return found
-
-
-def outcome(call: Any) -> str:
-    try:
-        return str(call())
-    except Exception:  # noqa: BLE001 - whatever it is, the launch path must raise as well
-        return "refused"
 
 
 @pytest.mark.parametrize("kernel", [kernels.anything, kernels.loose, kernels.annotated])

@@ -23,6 +23,7 @@ import torch
 
 import kernellab
 from kernellab.compile.types import Compiled
+from tests.browser.bridge import Bridge
 from tests.chromium import running_chromium
 from tests.kernels.matmul import matmul_kernel
 
@@ -92,6 +93,25 @@ def jupyterlab_server(root: Path) -> Iterator[str]:
         except subprocess.TimeoutExpired:
             server.kill()
             server.wait()
+
+
+@pytest.fixture
+def open_widget(chromium: Any, tmp_path: Path) -> Iterator[Callable[..., Bridge]]:
+    """Open widgets, each in a page; none may have raised, and every page leaves a screenshot in tmp_path."""
+    bridges: list[Bridge] = []
+
+    def opened(widget: Any, scheme: str = "light", width: int = 1100) -> Bridge:
+        page = chromium.new_page(viewport={"width": width, "height": 1000}, color_scheme=scheme)
+        page.set_default_timeout(5000)
+        bridges.append(Bridge(widget, page))
+        return bridges[-1]
+
+    yield opened
+    for number, bridge in enumerate(bridges):
+        bridge.page.screenshot(path=str(tmp_path / f"{number}.png"))
+        assert bridge.errors == []
+        bridge.page.close()
+        bridge.widget.close()
 
 
 @pytest.fixture

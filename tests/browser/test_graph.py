@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -26,24 +25,6 @@ IN_CANVAS = """box => {
   const own = box.querySelector('text').getBoundingClientRect();
   return own.top >= frame.top && own.bottom <= frame.bottom && own.left >= frame.left && own.right <= frame.right;
 }"""
-
-
-@pytest.fixture
-def open_widget(chromium: Any, tmp_path: Path) -> Iterator[Open]:
-    bridges: list[Bridge] = []
-
-    def opened(widget: GraphView, scheme: str = "light") -> Bridge:
-        page = chromium.new_page(viewport={"width": 1100, "height": 1000}, color_scheme=scheme)
-        page.set_default_timeout(5000)
-        bridges.append(Bridge(widget, page))
-        return bridges[-1]
-
-    yield opened
-    for number, bridge in enumerate(bridges):
-        bridge.page.screenshot(path=str(tmp_path / f"{number}.png"))
-        assert bridge.errors == []
-        bridge.page.close()
-        bridge.widget.close()
 
 
 def line_of(text: str, function: Any = matmul_kernel) -> int:

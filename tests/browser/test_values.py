@@ -45,21 +45,8 @@ Open = Callable[..., Bridge]
 
 
 @pytest.fixture
-def open_values(chromium: Any, tmp_path: Path) -> Iterator[Open]:
-    bridges: list[Bridge] = []
-
-    def opened(values: Values, scheme: str = "light", width: int = 1100) -> Bridge:
-        page = chromium.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
-        page.set_default_timeout(5000)
-        bridges.append(Bridge(ValuesView(values), page))
-        return bridges[-1]
-
-    yield opened
-    for number, bridge in enumerate(bridges):
-        bridge.page.screenshot(path=str(tmp_path / f"{number}.png"))
-        assert bridge.errors == []
-        bridge.page.close()
-        bridge.widget.close()
+def open_values(open_widget: Open) -> Open:
+    return lambda values, *page: open_widget(ValuesView(values), *page)
 
 
 def facts(bridge: Bridge) -> str:

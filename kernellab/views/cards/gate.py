@@ -11,7 +11,8 @@ from kernellab.store import Snapshot
 from kernellab.timing.gate import GateVerdict
 from kernellab.upgrade.gate_result import GateResult
 from kernellab.views.blocks import WARNING, Block, Card, Message, Section, Table, notes, table_of
-from kernellab.views.cards.upgrade import markdown_cell, write_text
+from kernellab.views.cards.upgrade import markdown_cell, markdown_table, write_text
+from kernellab.views.elements import number
 
 _Row = tuple[str, float | None, Snapshot]
 _FAILURES = {GateVerdict.SLOWER: "failure", GateVerdict.UNDECIDED: "error", GateVerdict.SUSPECT: "error"}
@@ -25,11 +26,7 @@ def gate_card(result: GateResult) -> Card:
 
 
 def _figure(figure_of: Callable[[Snapshot], float | None], form: str) -> Callable[[_Row], str]:
-    def write(row: _Row) -> str:
-        value = figure_of(row[2])
-        return "" if value is None else format(value, form)
-
-    return write
+    return lambda row: number(figure_of(row[2]), form)
 
 
 def _table(result: GateResult) -> Table:
@@ -58,10 +55,7 @@ def _warnings(result: GateResult) -> Iterator[str]:
 
 def gate_markdown(result: GateResult) -> str:
     """The verdict and the table of both sides, for a pull request or the summary of a job."""
-    table = _table(result)
-    rows = [table.head, ["---"] * len(table.head), *([markdown_cell(c) for c in row] for row in table.rows)]
-    parts = [f"### {markdown_cell(result.names[1])}: {markdown_cell(result.text)}"]
-    parts.append("\n".join(f"| {' | '.join(row)} |" for row in rows))
+    parts = [f"### {markdown_cell(result.names[1])}: {markdown_cell(result.text)}", markdown_table(_table(result))]
     parts.append(f"On {markdown_cell(result.device)}{_rounds_words(result)}.")
     parts += [f"- {markdown_cell(words)}" for words in (*_warnings(result), *result.notes)]
     return "\n\n".join(parts) + "\n"

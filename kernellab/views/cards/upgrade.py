@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
 
 from kernellab.errors import UsageError, plural
 from kernellab.upgrade.result import Upgrade, UpgradeOutcome, UpgradeRow
 from kernellab.views.blocks import WARNING, Block, Card, Fold, Message, Section, Table, html_of, notes, table_of
-from kernellab.views.elements import html_page, style
+from kernellab.views.elements import html_page, number, style
 
 _QUIET = {UpgradeOutcome.SAME, UpgradeOutcome.CLEARED}
 _LINES_AT_MOST = 6
@@ -23,9 +22,8 @@ def _change(name: str, form: str = ",d") -> Callable[[UpgradeRow], str]:
     """A column with a figure before and after; one number where they are equal."""
 
     def write(row: UpgradeRow) -> str:
-        was, now = getattr(row.before, name, None), getattr(row.after, name)
-        words = ["" if value is None else format(value, form) for value in (was, now)]
-        return words[1] if words[0] in ("", words[1]) else f"{words[0]} -> {words[1]}"
+        was, now = (number(getattr(side, name, None), form) for side in (row.before, row.after))
+        return now if was in ("", now) else f"{was} -> {now}"
 
     return write
 
@@ -66,7 +64,7 @@ def upgrade_card(upgrade: Upgrade) -> Card:
 
 
 def _table(rows: Sequence[UpgradeRow]) -> Table:
-    return table_of(_COLUMNS, rows, left=set(_COLUMNS) - _RIGHT).without_empty_columns()
+    return table_of(_COLUMNS, rows, left=set(_COLUMNS) - _RIGHT)
 
 
 def _parting_lines(row: UpgradeRow) -> list[str]:
@@ -97,7 +95,7 @@ def upgrade_markdown(upgrade: Upgrade) -> str:
     quiet = [row for row in upgrade.winners if row.outcome in _QUIET]
     loud = [row for row in upgrade.winners if row.outcome not in _QUIET]
     parts = [f"### {markdown_cell(upgrade.text)}"]
-    parts += [_markdown_table(loud)] if loud else ["No stored winner is suspect."]
+    parts += [markdown_table(_table(loud))] if loud else ["No stored winner is suspect."]
     parts += [f"- {markdown_cell(words)}" for words in (*_better_neighbours(upgrade), *upgrade.notes)]
     lines = [words for row in loud for words in _parting_lines(row)]
     if lines:
@@ -105,15 +103,14 @@ def upgrade_markdown(upgrade: Upgrade) -> str:
         parts.append(f"<details><summary>First stage that differs, by line</summary>\n<pre>{text}</pre>\n</details>")
     if quiet:
         words = plural(len(quiet), "winner")
-        parts.append(f"<details><summary>{words} as before</summary>\n\n{_markdown_table(quiet)}\n\n</details>")
+        parts.append(f"<details><summary>{words} as before</summary>\n\n{markdown_table(_table(quiet))}\n\n</details>")
     return "\n\n".join(parts) + "\n"
 
 
-def _markdown_table(rows: Sequence[UpgradeRow]) -> str:
-    columns: Mapping[str, Any] = {n: write for n, write in _COLUMNS.items() if any(write(row) for row in rows)}
-    head = f"| {' | '.join(columns)} |\n| {' | '.join('---' for _ in columns)} |"
-    body = (f"| {' | '.join(markdown_cell(write(row)) for write in columns.values())} |" for row in rows)
-    return "\n".join([head, *body])
+def markdown_table(table: Table) -> str:
+    """A table in Markdown."""
+    rows = [table.head, ["---"] * len(table.head), *([markdown_cell(cell) for cell in row] for row in table.rows)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def markdown_cell(text: str) -> str:
