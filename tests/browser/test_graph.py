@@ -12,7 +12,7 @@ from kernellab.views import graph as graph_pictures
 from kernellab.views.explorers import explorer_html
 from kernellab.views.widgets import Explorer, GraphView
 from tests.browser.bridge import HEAD, Bridge
-from tests.kernels.matmul import grouped_tile, matmul_kernel
+from tests.kernels.matmul import grouped_tile, line_of
 
 pytestmark = pytest.mark.browser
 
@@ -25,11 +25,6 @@ IN_CANVAS = """box => {
   const own = box.querySelector('text').getBoundingClientRect();
   return own.top >= frame.top && own.bottom <= frame.bottom && own.left >= frame.left && own.right <= frame.right;
 }"""
-
-
-def line_of(text: str, function: Any = matmul_kernel) -> int:
-    lines = "".join(function.raw_src).splitlines()
-    return int(function.starting_line_number) + next(at for at, line in enumerate(lines) if text in line)
 
 
 def box(page: Any, text: str) -> Any:

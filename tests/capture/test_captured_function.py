@@ -8,19 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import triton
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import kernellab
 from kernellab.errors import UsageError
-from tests import samples
+from tests.capture.kernels import scaled
 from tests.capture.test_program import accumulate_kernel
-
-
-def scaled(lab: kernellab.Lab, x: Any) -> Any:
-    out = torch.empty_like(x)
-    lab.bind(samples.scale_kernel)[(triton.cdiv(x.numel(), 128),)](x, out, x.numel(), BLOCK=128)
-    return out
 
 
 def branching(lab: kernellab.Lab) -> Callable[..., Any]:

@@ -16,17 +16,13 @@ from kernellab.capture.program import Program
 from kernellab.errors import UsageError
 from tests import samples
 from tests.capture import kernels
+from tests.capture.kernels import scaled
 from tests.capture.test_program import accumulate_kernel, shifted_kernel
 from tests.export.exporting import run_files
 from tests.tables import every
 
 Body = Callable[..., Any]
 Inputs = dict[str, torch.Tensor]
-
-
-def scaled(lab: kernellab.Lab, x: Any, out: Any) -> Any:
-    lab.bind(samples.scale_kernel)[(triton.cdiv(x.numel(), 128),)](x, out, x.numel(), BLOCK=128)
-    return out
 
 
 def recorded(lab: kernellab.Lab, body: Body, given: Inputs) -> Program:

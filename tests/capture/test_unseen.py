@@ -12,19 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import triton
 
 import kernellab
 from kernellab.errors import UsageError
 from tests import samples
+from tests.capture.kernels import scaled
 
 Body = Callable[..., Any]
-
-
-def scaled(lab: kernellab.Lab, x: torch.Tensor) -> torch.Tensor:
-    out = torch.empty_like(x)
-    lab.bind(samples.scale_kernel)[(triton.cdiv(x.numel(), 128),)](x, out, x.numel(), BLOCK=128)
-    return out
 
 
 def operator(function: Callable[..., Any], mutates: Any = (), make: Any = torch.library.custom_op) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
@@ -73,3 +75,9 @@ def matmul_case(dtype: torch.dtype, m: int = 70, n: int = 90, k: int = 50, block
         reads=frozenset({"a_ptr", "b_ptr"}),
         writes=frozenset({"c_ptr"}),
     )
+
+
+def line_of(text: str, function: Any = matmul_kernel) -> int:
+    """The number of the first line of a kernel that contains a text."""
+    lines = "".join(function.raw_src).splitlines()
+    return int(function.starting_line_number) + next(at for at, line in enumerate(lines) if text in line)

@@ -19,7 +19,7 @@ from kernellab.views.explorers import STAGE_BYTES_AT_MOST, explorer_html, explor
 from kernellab.views.explorers.exploration import Badge, Stage, badges_of, explore
 from kernellab.views.graph.dataflow import SourceText
 from tests.kernels.elementwise import add_case
-from tests.kernels.matmul import grouped_tile, matmul_kernel
+from tests.kernels.matmul import grouped_tile, line_of, matmul_kernel
 from tests.views.test_card import Reader
 
 Compile = Callable[..., Compiled]
@@ -41,11 +41,6 @@ def matmul(lab: kernellab.Lab) -> Compile:
         )
 
     return compiled
-
-
-def line_of(text: str, function: Any = matmul_kernel) -> int:
-    lines = "".join(function.raw_src).splitlines()
-    return int(function.starting_line_number) + next(at for at, line in enumerate(lines) if text in line)
 
 
 def badges(compiled: Compiled, text: str) -> dict[str, Badge]:
