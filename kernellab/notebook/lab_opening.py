@@ -11,8 +11,9 @@ lock is held meanwhile, and magics wait for the opening first.
 from __future__ import annotations
 
 import contextlib
+import gc
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -38,13 +39,13 @@ class LabOpening:
     def __init__(self, open_lab: Callable[[], Lab]) -> None:
         self._open_lab = open_lab
         self._lab: Lab | None = None
-        self._is_closed = False
+        self._is_closed = self._is_awaited = False
         self._lock = rlock()
 
     def begin(self) -> threading.Thread:
         """Open the lab in the background, and import what its first cell needs; return the thread."""
         before, after = ([partial(self._import, name) for name in names] for names in (_OF_A_LAB, _OF_ITS_FIRST_CELL))
-        return in_background(*before, self._open, *after, name="kernellab-opening")
+        return in_background(*before, self._open, *after, self._collect_garbage, name="kernellab-opening")
 
     def lab(self) -> Lab:
         """Return the lab, once it is open; an interrupt ends the waiting alone.
@@ -53,7 +54,10 @@ class LabOpening:
             KernellabError, ImportError: it cannot be opened.
             UsageError: it was closed.
         """
-        return self._lab or run_uninterrupted(self._opened_lab)
+        if self._lab is None:
+            self._is_awaited = True
+            return run_uninterrupted(self._opened_lab)
+        return self._lab
 
     def await_triton(self) -> None:
         """Wait until Triton is imported: until the lab is open, or cannot be opened."""
@@ -69,6 +73,11 @@ class LabOpening:
             if not self._is_closed:
                 _try_to_import(name)
 
+    def _collect_garbage(self) -> None:
+        """Collect what imports left, unless a cell runs, which would wait for it."""
+        if not self._is_awaited:
+            gc.collect()
+
     def _open(self) -> None:
         if not self._is_closed:
             with contextlib.suppress(Exception):  # who uses the lab opens it again
@@ -79,7 +88,8 @@ class LabOpening:
             if self._is_closed:
                 raise UsageError("The lab is closed: run %load_ext kernellab for another one.")
             if self._lab is None:
-                self._lab = self._open_lab()
+                with _without_collections():
+                    self._lab = self._open_lab()
             return self._lab
 
     def _close(self) -> None:
@@ -95,9 +105,33 @@ def load_card() -> None:
     """Load the modules and the layout engine of cards in the background, most of it while the first kernel compiles."""
     from kernellab.views.graph.diagram import warm  # imports no Triton
 
-    in_background(*(partial(_try_to_import, name) for name in _OF_A_CARD), warm)
+    def load() -> None:
+        with _without_collections():
+            for name in _OF_A_CARD:
+                _try_to_import(name)
+            warm()
+
+    in_background(load)
 
 
 def _try_to_import(name: str) -> None:
-    with contextlib.suppress(Exception):  # who uses it imports it again
+    with _without_collections(), contextlib.suppress(Exception):  # who uses it imports it again
         import_module(name)
+
+
+@contextlib.contextmanager
+def _without_collections() -> Iterator[None]:
+    """Collect no garbage inside a with statement: what imports make stays, and a look at all of it takes 0.1 s.
+
+    It counts as old afterwards: to freeze and unfreeze it looks at none of it.
+    """
+    is_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if is_enabled:
+            if not gc.get_freeze_count():
+                gc.freeze()
+                gc.unfreeze()
+            gc.enable()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -173,6 +174,23 @@ def test_an_opening_opens_one_lab_for_all_threads() -> None:
         thread.join()
     assert opening.lab() is labs[0]
     assert len(labs) == 1
+
+
+@pytest.mark.parametrize("is_enabled", [True, False])
+def test_no_garbage_is_collected_while_the_lab_opens_and_the_setting_stays(is_enabled: bool) -> None:
+    meanwhile: list[bool] = []
+    frozen = gc.get_freeze_count()
+
+    def open_lab() -> Any:
+        meanwhile.append(gc.isenabled())
+        return _Lab()
+
+    try:
+        (gc.enable if is_enabled else gc.disable)()
+        LabOpening(open_lab).lab()
+        assert (meanwhile, gc.isenabled(), gc.get_freeze_count()) == ([False], is_enabled, frozen)
+    finally:
+        gc.enable()
 
 
 def test_an_error_of_the_background_is_raised_at_each_use() -> None:
