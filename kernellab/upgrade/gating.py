@@ -17,7 +17,6 @@ from kernellab.launch.calls import UserCall
 from kernellab.launch.memory import copy_arguments
 from kernellab.registry import Session
 from kernellab.registry.calls import compile_call, has_gpu
-from kernellab.store import Snapshot
 from kernellab.target import device_name
 from kernellab.timing.gate import GateVerdict, time_until_decided
 from kernellab.timing.launches import Implementation
@@ -152,8 +151,8 @@ def _time_in_turns(
     finally:
         timer.close()
     before, after = (resources_snapshot(side.kernel) for side in pair)
-    result = _result(pair, options, device_name(), (before, after), verdict)
-    return replace(result, timing=timing, difference=differences[1], notes=tuple(dict.fromkeys(notes)))
+    compared = (pair[0].name, pair[1].name), verdict, options.margin, options.budget_s, device_name(), before, after
+    return GateResult(*compared, timing, difference=differences[1], notes=tuple(dict.fromkeys(notes)))
 
 
 def _compare_compiles(
@@ -164,20 +163,9 @@ def _compare_compiles(
     reasons = reasons_between(before, after)
     verdict = GateVerdict.SUSPECT if reasons else GateVerdict.WITHIN
     unknown = [sentence for side in (before, after) for sentence in side.unknown]
-    result = _result(pair, options, device.name, (before, after), verdict)
     difference = ""
     if options.check:
         difference = differences_on_cpu(session.runtime, options.timeout_s, arguments, pair)[1]
     notes = [*notes, *unknown]
-    return replace(result, reasons=reasons, difference=difference, notes=tuple(dict.fromkeys(notes)))
-
-
-def _result(
-    pair: list[Implementation],
-    options: GateOptions,
-    device: str,
-    snapshots: tuple[Snapshot, Snapshot],
-    verdict: GateVerdict,
-) -> GateResult:
-    names = pair[0].name, pair[1].name
-    return GateResult(names, verdict, options.margin, options.budget_s, device, *snapshots)
+    compared = (pair[0].name, pair[1].name), verdict, options.margin, options.budget_s, device.name, before, after
+    return GateResult(*compared, reasons=reasons, difference=difference, notes=tuple(dict.fromkeys(notes)))
