@@ -261,13 +261,11 @@ def _read(data: bytes, specification: Specification, tensors: Sequence[Container
 
 
 def _text_reasons(kernels: Sequence[Closure], file: Path) -> list[Reason]:
-    reasons = []
-    for kernel in kernels:
-        for problem in problems_of_closure(kernel):
-            reasons.append(
-                Reason(problem.rule, f"{kernel.name}: {problem.detail}", problem.file or file.name, problem.line)
-            )
-    return reasons
+    return [
+        replace(problem, detail=f"{kernel.name}: {problem.detail}", file=problem.file or file.name)
+        for kernel in kernels
+        for problem in problems_of_closure(kernel)
+    ]
 
 
 def _require_parameters(program: CandidateProgram, kernels: Sequence[Closure]) -> None:
@@ -296,7 +294,7 @@ def _constant_reasons(program: CandidateProgram, kernels: Sequence[Closure], fil
             for name, binding in variant.constants:
                 problem = problem_of_constant(name, binding, kernels[step.kernel])
                 if problem is not None:
-                    reasons.append(Reason(problem.rule, problem.detail, file.name, step.line))
+                    reasons.append(replace(problem, file=file.name, line=step.line))
     return reasons
 
 

@@ -13,11 +13,12 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kernellab.judge.kernel_expressions import TYPE_BUILTINS, SyntaxProblem, chain_of
-from kernellab.judge.kernel_names import RUNNABLE_KINDS, NamesOfKernel, Rule, meaning_of
+from kernellab.judge.kernel_names import RUNNABLE_KINDS, NamesOfKernel, meaning_of
 from kernellab.judge.kernel_syntax import MOST_DEPTH, KernelCheck, depth_of
+from kernellab.judge.verdict import Reason
 from kernellab.source import CELL_PREFIX, Binding, Closure, Function, parse_python
 
 MOST_FUNCTIONS = 200
@@ -27,17 +28,7 @@ _LINE_BREAKS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x85\u2028\u2029]")  # lines 
 _UNUSED = "def unused():\n    pass\n"
 
 
-@dataclass(frozen=True, slots=True)
-class TextProblem:
-    """A problem of a kernel's text: rule, sentence, and place in the candidate, None where it has none."""
-
-    rule: Rule
-    detail: str
-    file: str | None
-    line: int | None
-
-
-def problems_of_closure(closure: Closure) -> tuple[TextProblem, ...]:
+def problems_of_closure(closure: Closure) -> tuple[Reason, ...]:
     """Return everything in a kernel's text and bindings that a judge does not run, up to a hundred.
 
     Python functions, lambdas and classes count only where a kernel or a helper names them: hooks and heuristics do not
@@ -49,15 +40,15 @@ def problems_of_closure(closure: Closure) -> tuple[TextProblem, ...]:
             f"{closure.name} has {len(closure.functions):,} functions with {total:,} characters; a judge reads up to "
             f"{MOST_FUNCTIONS} with {MOST_CHARACTERS:,}."
         )
-        return (TextProblem("too_large", detail, None, None),)
-    problems: list[TextProblem] = []
+        return (Reason("too_large", detail),)
+    problems: list[Reason] = []
     for function in closure.functions:
         if function.kind in RUNNABLE_KINDS and len(problems) < _MOST_PROBLEMS:
             problems += _problems_of_function(function, closure)
     return tuple(problems[:_MOST_PROBLEMS])
 
 
-def problem_of_constant(name: str, binding: Binding, closure: Closure) -> TextProblem | None:
+def problem_of_constant(name: str, binding: Binding, closure: Closure) -> Reason | None:
     """Return why a judge does not pass a value of a launch for the constexpr ``name``, or None.
 
     Such a value is a number, a string, a dtype, a jit function, or a tuple, list or dict of these.
@@ -66,7 +57,7 @@ def problem_of_constant(name: str, binding: Binding, closure: Closure) -> TextPr
     if meaning.kind in {"value", "jit", "builtin"}:
         return None
     reason = meaning.reason or "is not a value of Triton's language"
-    return TextProblem(meaning.rule, f"{name} of {closure.name} {reason}.", None, None)
+    return Reason(meaning.rule, f"{name} of {closure.name} {reason}.")
 
 
 def parameter_names_of(text: str) -> frozenset[str]:
@@ -97,10 +88,10 @@ def clean_closure(closure: Closure) -> Closure:
     return Closure(tuple(functions), labels=tuple(labels))
 
 
-def _problems_of_function(function: Function, closure: Closure) -> Iterator[TextProblem]:
+def _problems_of_function(function: Function, closure: Closure) -> Iterator[Reason]:
     file = closure.label(function.file)
     for problem in _syntax_problems(function, closure):
-        yield TextProblem(problem.rule, problem.detail, file, function.first_line + problem.line - 1)
+        yield Reason(problem.rule, problem.detail, file, function.first_line + problem.line - 1)
 
 
 def _syntax_problems(function: Function, closure: Closure) -> list[SyntaxProblem]:
