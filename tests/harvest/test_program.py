@@ -14,13 +14,15 @@ from kernellab.harvest.program import run_program
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "beside.py").write_text("value = 3\n")
+    (tmp_path / "next_to_program.py").write_text("value = 3\n")
     return tmp_path
 
 
 def test_a_script_has_its_arguments_its_folder_and_its_status(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     script = folder / "program.py"
-    script.write_text("import sys, beside\nprint(__name__, sys.argv[1:], beside.value)\nsys.exit(4)\n")
+    script.write_text(
+        "import sys, next_to_program\nprint(__name__, sys.argv[1:], next_to_program.value)\nsys.exit(4)\n"
+    )
     before = list(sys.argv), list(sys.path)
     assert run_program(str(script), ["--size", "3"]) == 4
     assert capsys.readouterr().out == "__main__ ['--size', '3'] 3\n"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
@@ -77,7 +75,7 @@ def matmul_case(dtype: torch.dtype, m: int = 70, n: int = 90, k: int = 50, block
     )
 
 
-def line_of(text: str, function: Any = matmul_kernel) -> int:
+def line_of(text: str, function: triton.JITFunction = matmul_kernel) -> int:
     """The number of the first line of a kernel that contains a text."""
     lines = "".join(function.raw_src).splitlines()
     return int(function.starting_line_number) + next(at for at, line in enumerate(lines) if text in line)
