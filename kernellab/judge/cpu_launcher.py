@@ -10,7 +10,7 @@ from typing import Any
 from kernellab.errors import KernellabError, WorkerDied, WorkerTimeout
 from kernellab.interpreter.runner import INTERPRET_WORKER, in_shared_memory
 from kernellab.judge.program import LaunchVariant
-from kernellab.launch.run import Finding, FindingKind, InterpretJob
+from kernellab.launch.run import Finding, FindingKind, InterpretJob, RunOutcome
 from kernellab.source import Closure
 from kernellab.target import multiprocessors
 from kernellab.workers.worker import Job, Worker, answer_at_once
@@ -47,10 +47,12 @@ class FailedLaunch(KernellabError):
 class CpuLauncher:
     """Launches kernels in one interpreter worker; ``timeout_s`` bounds a launch. Close it at the end.
 
+    With ``in_batches``, independent programs run at once, where that leaves the same outputs and findings.
     While ``is_in_ring``, floats are elements of a ring; ``unmodelled`` are operations that have no meaning there.
     """
 
     timeout_s: float = 30.0
+    in_batches: bool = True
     worker: Worker = field(default_factory=lambda: Worker(INTERPRET_WORKER))
     notes: dict[str, None] = field(default_factory=dict)
     is_in_ring: bool = False
@@ -72,35 +74,65 @@ class CpuLauncher:
             UnsafeLaunch: it reached memory outside of its arguments, or raced.
             FailedLaunch: it raised, hung, or ended the worker.
         """
-        from kernellab.interpreter.worker import interpret  # needs numpy, and Triton's interpreter
-
-        name = closure.name
         if closure.functions[0].kind == "gluon":
-            raise FailedLaunch(f"{name} is a kernel in Gluon, which only a judge with a GPU can run.")
-        constants = tuple(variant.constants)
-        named = {key for key, _ in constants}
-        values = {key: value for key, value in arguments.items() if key not in named}
-        warps = dict(variant.options).get("num_warps", 4)
-        with in_shared_memory(values, variant.grid, is_whole=True) as shared:
-            ring = self.is_in_ring
-            job = InterpretJob(closure, shared.launch, constants, warps, multiprocessors(), algebra=ring)
-            try:
-                self._limit_memory()
-                outcome = self.worker.run(Job(interpret, job, f"kernel {name}"), self.timeout_s)
-            except WorkerTimeout as exc:
-                raise FailedLaunch(f"{name} did not end within {self.timeout_s:g} s on the CPU.") from exc
-            except WorkerDied as exc:
-                raise FailedLaunch(f"{name} ended the process that ran it.") from exc
-            if outcome.failure is None:
-                shared.take_back(outcome.written)
+            raise FailedLaunch(f"{closure.name} is a kernel in Gluon, which only a judge with a GPU can run.")
+        outcome = self._batched_outcome(closure, variant, arguments)
+        if outcome is None:
+            outcome = self._outcome(closure, variant, arguments, self.timeout_s)
         for finding in outcome.findings:
             if finding.kind in UNSAFE:
-                raise UnsafeLaunch(name, finding.kind.value, _detail_of(finding), finding.line)
+                raise UnsafeLaunch(closure.name, finding.kind.value, _detail_of(finding), finding.line)
         if outcome.failure is not None:
             place = outcome.failure.place
             raise FailedLaunch(outcome.failure.message, None if place is None else place.line)
         self.unmodelled |= set(outcome.unmodelled)
         self.notes.update(dict.fromkeys(outcome.notes))
+
+    def _batched_outcome(
+        self, closure: Closure, variant: LaunchVariant, arguments: Mapping[str, Any]
+    ) -> RunOutcome | None:
+        """Return the outcome of a launch with its programs in batches; None where they must run one by one.
+
+        What takes half of the time or ends the worker says nothing against the kernel yet, but ends the batches.
+        """
+        if not self.in_batches or self.is_in_ring:
+            return None
+        try:
+            outcome = self._outcome(closure, variant, arguments, self.timeout_s / 2, may_batch=True)
+        except FailedLaunch:
+            self.in_batches = False
+            return None
+        return None if outcome.needs_fresh_memory else outcome
+
+    def _outcome(
+        self,
+        closure: Closure,
+        variant: LaunchVariant,
+        arguments: Mapping[str, Any],
+        timeout_s: float,
+        *,
+        may_batch: bool = False,
+    ) -> RunOutcome:
+        """Run a launch in the worker, on copies of its tensors; after a clean run, copy them back."""
+        from kernellab.interpreter.worker import interpret  # needs numpy, and Triton's interpreter
+
+        name, constants = closure.name, tuple(variant.constants)
+        named = {key for key, _ in constants}
+        values = {key: value for key, value in arguments.items() if key not in named}
+        warps, ring = dict(variant.options).get("num_warps", 4), self.is_in_ring
+        with in_shared_memory(values, variant.grid, is_whole=True) as shared:
+            device = warps, multiprocessors()
+            job = InterpretJob(closure, shared.launch, constants, *device, algebra=ring, may_batch=may_batch)
+            try:
+                self._limit_memory()
+                outcome = self.worker.run(Job(interpret, job, f"kernel {name}"), timeout_s)
+            except WorkerTimeout as exc:
+                raise FailedLaunch(f"{name} did not end within {timeout_s:g} s on the CPU.") from exc
+            except WorkerDied as exc:
+                raise FailedLaunch(f"{name} ended the process that ran it.") from exc
+            if outcome.failure is None:
+                shared.take_back(outcome.written)
+        return outcome
 
     def _limit_memory(self) -> None:
         """Bound the memory of the worker's process, once per process, before it runs a kernel."""

@@ -11,6 +11,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernellab.errors import KernellabError, WorkerTimeout
 from kernellab.interpreter.runner import Interpreter
+from kernellab.judge.replay import DescriptorArgument
 from kernellab.launch.run import Run
 from kernellab.workers.worker import Worker
 
@@ -29,14 +30,14 @@ class BothWays(Interpreter):
         self._one_by_one = Interpreter(worker, timeout_s, in_batches=False)
 
     def run(self, function: Any, arguments: Mapping[str, Any], grid: Any, *rest: Any, **options: Any) -> Run:
-        storages = {tensor.untyped_storage().data_ptr(): tensor for tensor in _tensors(arguments.values())}
-        before = [_bytes(tensor).clone() for tensor in storages.values()]
+        storages = {tensor.untyped_storage().data_ptr(): tensor for tensor in tensors_in(arguments.values())}
+        before = [bytes_of_storage(tensor).clone() for tensor in storages.values()]
         alone = _outcome(self._one_by_one, function, arguments, grid, *rest, **copy.copy(options))
         if isinstance(alone, WorkerTimeout):
             raise alone
-        after = [_bytes(tensor).clone() for tensor in storages.values()]
+        after = [bytes_of_storage(tensor).clone() for tensor in storages.values()]
         for tensor, old in zip(storages.values(), before, strict=True):
-            _bytes(tensor).copy_(old)
+            bytes_of_storage(tensor).copy_(old)
         together = _outcome(super(), function, arguments, grid, *rest, **options)
         if isinstance(together, Exception):
             assert isinstance(alone, Exception), together
@@ -47,7 +48,7 @@ class BothWays(Interpreter):
             for name in _COMPARED:
                 assert getattr(together, name) == getattr(alone, name), name
             for tensor, one in zip(storages.values(), after, strict=True):
-                assert torch.equal(_bytes(tensor), one), function.__name__
+                assert torch.equal(bytes_of_storage(tensor), one), function.__name__
         return together
 
 
@@ -59,14 +60,16 @@ def _outcome(interpreter: Any, *arguments: Any, **options: Any) -> Run | Kernell
     return run
 
 
-def _tensors(values: Any) -> Iterator[torch.Tensor]:
+def tensors_in(values: Any) -> Iterator[torch.Tensor]:
+    """Yield the CPU tensors among the arguments of a launch."""
     for value in values:
-        tensor = value.base if isinstance(value, TensorDescriptor) else value
+        tensor = value.base if isinstance(value, TensorDescriptor | DescriptorArgument) else value
         if isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided and tensor.device.type == "cpu":
             yield tensor
         elif isinstance(value, tuple | list):
-            yield from _tensors(value)
+            yield from tensors_in(value)
 
 
-def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+def bytes_of_storage(tensor: torch.Tensor) -> torch.Tensor:
+    """All bytes of a tensor's storage, in its memory."""
     return torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
