@@ -16,6 +16,7 @@ import re
 import sys
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 
 from kernellab.errors import UnknownTarget, value_text
 
@@ -357,6 +358,11 @@ def multiprocessors() -> int:
     if torch is None or not torch.cuda.is_initialized():
         return MULTIPROCESSORS
     return int(torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count)
+
+
+def has_gpu_device() -> bool:
+    """Whether the machine shows the device file of a GPU's driver; the GPU may still be none for torch."""
+    return any(Path(file).exists() for file in ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg"))
 
 
 def has_cuda_context() -> bool:

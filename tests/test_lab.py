@@ -107,6 +107,18 @@ def test_the_workers_of_a_new_kernel_start_before_the_driver_is_asked(monkeypatc
     assert steps == ["compile workers", "GPU worker", "driver"]
 
 
+@pytest.mark.parametrize("has_gpu", [False, True])
+def test_the_server_of_workers_imports_the_interpreter_ahead_where_there_is_no_gpu(
+    monkeypatch: pytest.MonkeyPatch, has_gpu: bool
+) -> None:
+    monkeypatch.setattr("kernellab.interpreter.runner.has_gpu_device", lambda: has_gpu)
+    with kernellab.Lab(store=":memory:") as lab:
+        assert ("kernellab.interpreter.worker" in lab._pool.server.modules) is not has_gpu
+        x, y, out = tensors()
+        lab.bind(samples.add_kernel)[grid](x, y, out, N, BLOCK=64)
+        assert torch.equal(out, x + y)
+
+
 @pytest.mark.parametrize("shape", [(2**31,), (1, 70000), (1, 1, 65536)])
 def test_a_grid_that_no_gpu_launches_is_refused_without_one_too(lab: kernellab.Lab, shape: Any) -> None:
     with pytest.raises(LaunchError, match="CUDA launches at most"):

@@ -46,7 +46,7 @@ from kernellab.errors import CompileError, KernellabError, Place, StoreError, Un
 from kernellab.ir.effects import Effects, effects_from_json
 from kernellab.ir.graph import Graph, graph_from_json
 from kernellab.target import Target, known_targets, parse_target, well_formed_target
-from kernellab.workers.forks_and_interrupts import Stop, hold_lock, lock, run_in_parallel, run_uninterrupted
+from kernellab.workers.forks_and_interrupts import TICK_S, Stop, hold_lock, lock, run_in_parallel, run_uninterrupted
 from kernellab.workers.scratch import has_room, temporary_folder, write_whole
 from kernellab.workers.worker import Answer, Handler, Job, Pool, Request, WorkerKind
 
@@ -79,7 +79,7 @@ class Compiler:
     _graphs: dict[tuple[str, Labels], Graph] = field(default_factory=dict)
     _effects: dict[tuple[str, Labels], Effects] = field(default_factory=dict)
     _building: dict[str, threading.Lock] = field(default_factory=dict)
-    _launchers: dict[Hashable, None] = field(default_factory=dict)
+    _launchers: dict[Hashable, threading.Event] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=lock)
 
     def compile(self, job: CompileJob, stop: Stop | None = None) -> Compiled:
@@ -246,7 +246,7 @@ class Compiler:
         return is_full or lacks_temporary
 
     def _build(self, digest: str, job: CompileJob, stop: Stop) -> Compiled:
-        self._begin_launcher(job)
+        launcher = self._launcher_of(job)
         name = uuid.uuid4().hex
         folder, final = self.folder, self._path(digest)
         scratch = folder / f".{name}"
@@ -257,6 +257,8 @@ class Compiler:
             with _writing(folder):
                 scratch.mkdir(parents=True)
             self._run_job(compile_kernel, BuildRequest(job, scratch, temporary), job, stop)
+            while not launcher.wait(TICK_S):
+                stop.check(_subject(job))
             built = _read_built(scratch, digest, job)
             with _writing(folder):
                 final.parent.mkdir(exist_ok=True)
@@ -271,20 +273,28 @@ class Compiler:
             shutil.rmtree(temporary, ignore_errors=True)
         return replace(built, folder=final, from_cache=False)
 
-    def _begin_launcher(self, job: CompileJob) -> None:
-        """Let another worker compile the launcher of a new signature meanwhile; its first launch raises what fails."""
+    def _launcher_of(self, job: CompileJob) -> threading.Event:
+        """Let another worker compile the launcher of a new signature meanwhile; the event is set when that ended.
+
+        What fails, the first launch raises. A launch that came before would compile the same launcher a second time.
+        """
         key = job.signature, tuple(path for path, _ in job.constants)
         with self._lock:
-            if job.target != self.launches_on or key in self._launchers:
-                return
-            self._launchers[key] = None
+            is_new, ended = key not in self._launchers, self._launchers.setdefault(key, threading.Event())
             _drop_oldest(self._launchers, self.most_held)
 
         def build() -> None:
-            with contextlib.suppress(KernellabError):
-                self.pool.run(Job(build_launcher_of, job, f"The launcher of {job.closure.name}"), self.timeout_s)
+            try:
+                with contextlib.suppress(KernellabError):
+                    self.pool.run(Job(build_launcher_of, job, f"The launcher of {job.closure.name}"), self.timeout_s)
+            finally:
+                ended.set()
 
-        self.pool.run_in_background(build)
+        if is_new and job.target == self.launches_on:
+            self.pool.run_in_background(build)
+        elif is_new:
+            ended.set()
+        return ended
 
     def _run_job(
         self, handler: Handler[Request, Answer], payload: Request, job: CompileJob, stop: Stop | None = None

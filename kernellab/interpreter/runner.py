@@ -40,7 +40,7 @@ from kernellab.launch.memory import tensors_at
 from kernellab.launch.recorded_values import NonFiniteEvent, RecordedValue, RecordRequest
 from kernellab.launch.run import ElementAccesses, Finding, InterpretJob, Run, RunOutcome, Watch
 from kernellab.source import Binding, Closure
-from kernellab.target import multiprocessors
+from kernellab.target import has_gpu_device, multiprocessors
 from kernellab.workers.forks_and_interrupts import run_uninterrupted
 from kernellab.workers.worker import Failure, Job, Worker, WorkerKind
 
@@ -263,6 +263,13 @@ INTERPRET_WORKER = WorkerKind(
     "interpret", preload=("kernellab.interpreter.worker:start",), environment={"TRITON_INTERPRET": "1"}
 )
 _INTERPRET = "kernellab.interpreter.worker:interpret"
+
+
+def modules_ahead() -> tuple[str, ...]:
+    """Return the modules that a server of workers imports for the interpreter: none with a GPU, where few need it."""
+    return () if has_gpu_device() else INTERPRET_WORKER.modules
+
+
 _IF_SLOW = "Give it longer (--timeout, timeout_s=) or fewer programs, unless one of its loops does not end."
 
 _NO_GLUON = (

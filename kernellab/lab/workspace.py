@@ -21,7 +21,7 @@ from kernellab.compile.cache import COMPILE_WORKER, Compiler, named_target
 from kernellab.compile.entries import evict
 from kernellab.errors import StoreError, UsageError, value_message, warn_user
 from kernellab.gpu.trial import GpuTrials
-from kernellab.interpreter.runner import INTERPRET_WORKER, Interpreter
+from kernellab.interpreter.runner import INTERPRET_WORKER, Interpreter, modules_ahead
 from kernellab.launch.calls import UserCall, require_kernel, require_launch
 from kernellab.launch.runtime import Runtime
 from kernellab.launch.verbs import verbs
@@ -61,7 +61,7 @@ class Workspace:
         self._scratch = run_uninterrupted(Scratch) if store == ":memory:" else None
         folder = self._scratch.path if self._scratch else Path(store) if store else self.settings.store
         self._pool = Pool(COMPILE_WORKER, self.settings.compile_workers)
-        self._pool.server.preload(INTERPRET_WORKER.modules)
+        self._pool.server.preload(modules_ahead())
         self._interpreter = Interpreter(Worker(INTERPRET_WORKER, self._pool.server), self.settings.timeout_s)
         self._resolving = rlock()
         at_fork(self, in_child=Workspace._leave_lost_gpu)

@@ -25,14 +25,13 @@ class Jobs:
     def __init__(self, run: Callable[..., Any], *, fails: bool = False) -> None:
         self.run_job, self.fails = run, fails
         self.launchers: list[Any] = []
-        self.has_launcher = threading.Event()
+        self.may_end = threading.Event()
 
     def run(self, job: Any, *limits: Any, **more: Any) -> Any:
         if job.handler is not build_launcher_of:
-            assert self.has_launcher.wait(30) or not self.launchers
             return self.run_job(job, *limits, **more)
+        assert self.may_end.wait(30)
         self.launchers.append(job.payload)
-        self.has_launcher.set()
         if self.fails:
             raise WorkerError("no compiler")
         return None
@@ -52,13 +51,24 @@ def test_the_launcher_of_a_new_signature_is_built_once_beside_the_kernel(
     jobs = Jobs(fresh.compiler.pool.run, fails=fails)
     monkeypatch.setattr(fresh.compiler.pool, "run", jobs.run)
     fresh.compiler.launches_on = parse_target("cuda:90")
+    jobs.may_end.set()
     for block in (16, 32):
         assert fresh.compile(samples.add_kernel, X, X, OUT, 64, BLOCK=block).binary
-        assert jobs.has_launcher.wait(30)
     assert [dict(job.signature)["x_ptr"] for job in jobs.launchers] == ["*fp32"]
     fresh.compile(samples.add_kernel, X.double(), X, OUT, 64, BLOCK=16)
-    fresh.close()
     assert [dict(job.signature)["x_ptr"] for job in jobs.launchers] == ["*fp32", "*fp64"]
+
+
+@pytest.mark.slow
+def test_a_compiled_kernel_is_not_launched_before_its_launcher_is_there(
+    fresh: kernellab.Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = Jobs(fresh.compiler.pool.run)
+    monkeypatch.setattr(fresh.compiler.pool, "run", jobs.run)
+    fresh.compiler.launches_on = parse_target("cuda:90")
+    threading.Timer(2.0, jobs.may_end.set).start()
+    fresh.compile(samples.add_kernel, X, X, OUT, 64, BLOCK=16)
+    assert len(jobs.launchers) == 1
 
 
 @pytest.mark.slow
@@ -67,5 +77,4 @@ def test_a_kernel_for_another_target_gets_no_launcher(fresh: kernellab.Lab, monk
     monkeypatch.setattr(fresh.compiler.pool, "run", jobs.run)
     fresh.compiler.launches_on = parse_target("cuda:80")
     fresh.compile(samples.add_kernel, X, X, OUT, 64, BLOCK=16)
-    fresh.close()
     assert jobs.launchers == []
