@@ -160,7 +160,7 @@ class _Clock:
         self._last = now
 
     def skip(self) -> None:
-        """Count the time since the last lap for none."""
+        """Leave the time since the last lap out of all stages."""
         self._last = time.perf_counter()
 
 

@@ -1,8 +1,7 @@
 """The extents of grid functions that only compute, remembered by the values of the variables that they read.
 
-Called from Python, `triton.cdiv` takes microseconds, a third of a launch. A grid function whose bytecode has no other
-names than integers and `PURE` functions, and no other strings than those of constants of the launch, returns the same
-extents for the same integers.
+Called from Python, `triton.cdiv` takes microseconds, a third of a launch. A grid function whose bytecode reads nothing
+but integers, `PURE` functions and constants of the launch returns the same extents for the same integers.
 """
 
 from __future__ import annotations
@@ -23,12 +22,13 @@ PURE = (triton.cdiv, triton.next_power_of_2, tl.cdiv, min, max)
 _PURE_NAMES = frozenset({"cdiv", "next_power_of_2"})
 _STATEFUL = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_VARARGS
 _EFFECTS = ("STORE_GLOBAL", "STORE_NAME", "STORE_DEREF", "STORE_ATTR", "STORE_SUBSCR", "DELETE_", "IMPORT_")
+_SUBSCRIPT = {"BINARY_SUBSCR": "[]"}  # an operation of its own until Python 3.13
 _MOST_REMEMBERED = 1024
 
 
 @dataclass(slots=True)
 class GridMemo:
-    """The extents of grid functions of one code object, by the values that `values` reads of such a function."""
+    """The extents of grid functions of one code object, by the integers that they read: those of `values`."""
 
     code: CodeType  # held, so that no other code gets its id
     values: Callable[[FunctionType], Any]
@@ -69,7 +69,7 @@ def values_reader(grid: FunctionType, fixed: Collection[str]) -> Callable[[Funct
     """
     code = grid.__code__
     attributes = sorted(_names(code, "LOAD_ATTR", "LOAD_METHOD"))
-    if not _only_computes(code, fixed) or not _PURE_NAMES.issuperset(attributes):
+    if not _only_computes(code, fixed) or not _PURE_NAMES.issuperset(attributes) or _has_empty_cell(grid):
         return _no_values
     scope: dict[str, Any] = {"type": type, "int": int}
     lines, integers = ["scope, cells = grid.__globals__, grid.__closure__"], []
@@ -92,10 +92,35 @@ def values_reader(grid: FunctionType, fixed: Collection[str]) -> Callable[[Funct
 
 
 def _only_computes(code: CodeType, fixed: Collection[str]) -> bool:
-    """Whether code of one parameter has no effects, no inner functions, and no strings but the names in ``fixed``."""
+    """Whether code of one parameter has no effects, no inner functions, and reads entries in ``fixed`` alone."""
     is_plain = (code.co_argcount, code.co_kwonlyargcount) == (1, 0) and not code.co_flags & _STATEFUL
-    are_known = all(c in fixed if isinstance(c, str) else not isinstance(c, CodeType) for c in code.co_consts)
-    return is_plain and are_known and not _names(code, *_EFFECTS)
+    has_functions = any(isinstance(constant, CodeType) for constant in code.co_consts)
+    return is_plain and not has_functions and not _names(code, *_EFFECTS) and _reads_only(code, fixed)
+
+
+def _reads_only(code: CodeType, fixed: Collection[str]) -> bool:
+    """Whether code uses its parameter for entries in ``fixed`` alone, each by a constant name: ``meta["BLOCK"]``."""
+    steps, parameter = list(dis.get_instructions(code)), code.co_varnames[0]
+    for index, step in enumerate(steps):
+        names = step.argval if isinstance(step.argval, tuple) else (step.argval,)  # newer versions load two at once
+        if not step.opname.startswith("LOAD_FAST") or parameter not in names:
+            continue
+        match steps[index + 1 : index + 3]:
+            case [entry, subscript] if len(names) == 1:
+                is_known = entry.opname == "LOAD_CONST" and isinstance(entry.argval, str) and entry.argval in fixed
+                if not is_known or "[]" not in (subscript.argrepr, _SUBSCRIPT.get(subscript.opname)):
+                    return False
+            case _:
+                return False
+    return True
+
+
+def _has_empty_cell(grid: FunctionType) -> bool:
+    """Whether a function closes over a variable that has no value yet."""
+    try:
+        return any(cell.cell_contents is grid for cell in grid.__closure__ or ())
+    except ValueError:
+        return True
 
 
 def _variables(grid: FunctionType) -> Iterator[tuple[str, Any]]:

@@ -7,6 +7,7 @@ words times random weights of 64 bits; two rows that differ have both sums in co
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Sequence
 from functools import lru_cache
@@ -24,9 +25,22 @@ MOST_BYTES = 1 << 30
 
 @bypass_modes()
 def contents_digest(storages: Sequence[Any]) -> str | None:
-    """Return the digest of the contents of some untyped storages of torch, in order; None if they are too large."""
+    """Return the digest of the contents of some untyped storages of torch, in order.
+
+    None if they are too large, do not begin at a word, or leave no room for the sums.
+    """
+    import torch  # keeps `import kernellab` light
+
     if sum(int(storage.nbytes()) for storage in storages) > MOST_BYTES:
         return None
+    if any(storage.data_ptr() % _WORD_BYTES for storage in storages):  # memory of another library
+        return None
+    with contextlib.suppress(torch.OutOfMemoryError):
+        return _digest(storages)
+    return None
+
+
+def _digest(storages: Sequence[Any]) -> str:
     digest = hashlib.sha256()
     for storage in storages:
         digest.update(str(storage.nbytes()).encode())

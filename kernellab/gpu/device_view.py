@@ -216,7 +216,7 @@ def fill_redzone(room: DeviceBytes, start: int, end: int) -> None:
 
 
 def redzone_damages(room: DeviceBytes, zones: Sequence[tuple[int, int]]) -> list[tuple[int, int, int] | None]:
-    """Return of each redzone the number of damaged bytes, the first and the last; None if it is intact."""
+    """Return the damage of each redzone: number of bytes, first and last place; None if it is intact."""
     counters = allocate(24 * len(zones)).write(struct.pack("<3q", 0, _NO_PLACE, -1) * len(zones))
     for index, (start, end) in enumerate(zones):
         if start < end:

@@ -101,7 +101,7 @@ class Redzones:
         return original if self.spans[index] is None else self.copy_of(index).copy_(original)
 
     def watch(self, indices: Sequence[int]) -> None:
-        """Count any later change of some copies as damage."""
+        """Take the checksums of some copies, whose later changes count as damage."""
         self.sums.update(zip(indices, _sums([self.copy_of(index) for index in indices]), strict=True))
 
     def watch_read_only(self, memories: Sequence[Memory]) -> None:
@@ -159,7 +159,7 @@ def allocate_like(memory: Any, size_bytes: int) -> Any:
 
 
 def _tensor_damages(room: Any, zones: Sequence[tuple[int, int]]) -> list[tuple[int, int, int] | None]:
-    """Return of each redzone the number of damaged bytes, the first and the last; None if it is intact."""
+    """Return the damage of each redzone: number of bytes, first and last place; None if it is intact."""
     wrong = [(start, (room[start:end] != _pattern(start, end, room.device)).nonzero()) for start, end in zones]
     return [(w.numel(), start + int(w[0]), start + int(w[-1])) if w.numel() else None for start, w in wrong]
 

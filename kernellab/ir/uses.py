@@ -15,7 +15,9 @@ from kernellab.ir.graph import FOR_BOUNDS, Graph, Operation, joins, reachable
 from kernellab.ir.operations import FOREIGN_CODE, MEMORY
 
 _CONTROL_OPERANDS = {"scf.for": FOR_BOUNDS, "scf.if": 1}
-_CONTROL = frozenset({"scf.if", "scf.while", "scf.for", "cf.cond_br", "tt.assert"})
+_CONTROL = frozenset({"scf.if", "scf.while", "scf.for", "cf.cond_br", "tt.assert", "ttng.wait_barrier"})
+_ADDRESSES_AS_NUMBERS = frozenset({"tt.int_to_ptr", "tt.ptr_to_int"})
+_ON_CHIP_LOADS = frozenset({"ttg.local_load", "ttg.local_gather", "ttng.tmem_load"})
 
 
 @dataclass(slots=True)
@@ -104,7 +106,8 @@ class DecidingData(Enum):
 
     Where there is ``NONE``, two launches of the same grid, on arguments of the same sizes and with the same numbers,
     touch the same addresses and end the same way. With ``LOADED`` values, they do on arguments of the same contents,
-    but for the order of atomic operations. ``UNKNOWN`` is that of foreign code and of addresses made of integers.
+    but for the order of atomic operations. ``UNKNOWN`` is that of foreign code, of addresses as numbers, and of on-chip
+    memory, whose contents are not followed.
     """
 
     NONE = "none"
@@ -120,7 +123,7 @@ def deciding_data(graph: Graph) -> DecidingData:
     uses = Uses(graph)
     deciding = [value for operation in graph.operations for value in _deciding_operands(uses, operation)]
     leading = [graph.operations[index] for index in uses.leading_to(deciding)]
-    if any(operation.name in {"tt.int_to_ptr", *FOREIGN_CODE} for operation in leading):
+    if any(operation.name in {*_ADDRESSES_AS_NUMBERS, *_ON_CHIP_LOADS, *FOREIGN_CODE} for operation in leading):
         return DecidingData.UNKNOWN
     is_loaded = any(operation.results and operation.name in MEMORY for operation in leading)
     return DecidingData.LOADED if is_loaded else DecidingData.NONE

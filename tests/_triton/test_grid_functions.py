@@ -47,6 +47,31 @@ def closing(meta: Any) -> tuple[int]:
     return (inner(),)
 
 
+def by_names_in_variables(meta: Any) -> tuple[int]:
+    size, block = "n", "BLOCK"
+    return (triton.cdiv(meta[size], meta[block]),)
+
+
+def by_names_of_the_entries(meta: Any) -> tuple[int]:
+    size, block = meta
+    return (triton.cdiv(meta[size], meta[block]),)
+
+
+def in_a_loop(meta: Any) -> tuple[int]:
+    total = 1
+    for name in ("n",):
+        total = total * meta[name]
+    return (total,)
+
+
+def by_members_of_a_set(meta: Any) -> tuple[int]:
+    total = 1
+    for name in meta:
+        if name in {"n"}:
+            total = total * meta[name]
+    return (total,)
+
+
 COMPUTING: list[Callable[[Any], Any]] = [
     lambda meta: (triton.cdiv(COUNT, meta["BLOCK"]),),
     lambda meta: (COUNT // meta["BLOCK"], tl.cdiv(COUNT, 3)),
@@ -65,6 +90,12 @@ OTHERS: list[Callable[..., Any]] = [
     lambda meta, count=COUNT: (count,),
     lambda *meta: (COUNT,),
     lambda meta: (sorted(meta, key=lambda name: COUNT)[0],),
+    lambda meta: (meta[max(meta)],),
+    lambda meta: meta,
+    by_names_in_variables,
+    by_names_of_the_entries,
+    in_a_loop,
+    by_members_of_a_set,
     counting,
     closing,
 ]
@@ -100,6 +131,16 @@ def test_a_function_of_the_module_that_was_replaced_is_called(monkeypatch: pytes
     read = values_reader(grid, {"BLOCK"})
     monkeypatch.setattr(triton, "cdiv", lambda *sizes: 7)
     assert read(grid) is None
+
+
+def test_a_variable_without_a_value_in_a_branch_not_taken_is_not_asked_for() -> None:
+    def grid(meta: Any) -> tuple[int]:
+        return (2,) if meta["BLOCK"] == 4 else (later,)
+
+    memos = GridMemos({"BLOCK"})
+    assert memos.evaluate(grid, {"BLOCK": 4}) == (2,)
+    later = 3
+    assert memos.evaluate(grid, {"BLOCK": 8}) == (3,)
 
 
 def test_memos_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,8 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
 
 import kernellab
 from kernellab.ir.uses import DecidingData, deciding_data
@@ -31,6 +33,17 @@ def summed(x_ptr, out_ptr, where_ptr, n, BLOCK: tl.constexpr):
         total += tl.load(x_ptr + offsets, mask=offsets < n, other=0.0)
     if n > 100:
         tl.atomic_add(out_ptr, tl.sum(total))
+
+
+@triton.jit
+def shifted_to_an_aligned_address(x_ptr, out_ptr, where_ptr, n, BLOCK: tl.constexpr):
+    tl.store(out_ptr + x_ptr.to(tl.int64) % 1024 // 4, 1.0)
+
+
+@triton.jit
+def branching_on_an_address(x_ptr, out_ptr, where_ptr, n, BLOCK: tl.constexpr):
+    if x_ptr.to(tl.int64) % 256 != 0:
+        tl.store(out_ptr + 100000, 1.0)
 
 
 @triton.jit
@@ -135,3 +148,33 @@ def test_code_from_outside_is_trusted_where_it_is_pure(lab: kernellab.Lab, pure:
 def test_values_that_are_loaded_count_where_they_decide(lab: kernellab.Lab, kernel: Any, expected: bool) -> None:
     data = deciding_data(lab.graph(kernel, X, OUT, WHERE, 250, BLOCK=64))
     assert data is (DecidingData.LOADED if expected else DecidingData.NONE)
+
+
+@pytest.mark.parametrize("kernel", [shifted_to_an_aligned_address, branching_on_an_address])
+def test_an_address_as_a_number_is_not_followed(lab: kernellab.Lab, kernel: Any) -> None:
+    assert deciding_data(lab.graph(kernel, X, OUT, WHERE, 250, BLOCK=64)) is DecidingData.UNKNOWN
+
+
+@gluon.jit
+def through_shared_memory(where, out, BLOCK: gl.constexpr):
+    layout: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
+    shared: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
+    place = gl.arange(0, BLOCK, layout=layout)
+    tile = gl.allocate_shared_memory(gl.int32, [BLOCK], shared)
+    tile.store(gl.load(where + place))
+    gl.store(out + tile.load(layout), 1.0)
+
+
+@gluon.jit
+def uninitialised_shared_memory(where, out, BLOCK: gl.constexpr):
+    layout: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
+    shared: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
+    tile = gl.allocate_shared_memory(gl.int32, [BLOCK], shared)
+    gl.store(out + tile.load(layout), 1.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kernel", [through_shared_memory, uninitialised_shared_memory])
+def test_what_comes_through_shared_memory_is_not_followed(lab: kernellab.Lab, kernel: Any) -> None:
+    compiled = lab.compile(kernel, WHERE, OUT, BLOCK=128, target="cuda:90")
+    assert deciding_data(compiled.graph) is DecidingData.UNKNOWN
