@@ -14,7 +14,7 @@ from kernellab.workers.forks_and_interrupts import TICK_S, Stop
 _AHEAD = 4
 
 JobSource = CompileJob | KernellabError | Callable[[], CompileJob]
-"""A job, a function that makes it, or an error in its place, as the function may raise one."""
+"""A job, a function that makes it or raises its error, or that error."""
 
 _IndexedJob = tuple[int, CompileJob | KernellabError]
 
