@@ -28,6 +28,7 @@ from kernellab.interpreter.values import (
     holds_payloads,
     is_low_precision,
     join_taints,
+    mark_undefined,
     numpy_dtype,
     plain,
     raw_dtype,
@@ -237,37 +238,37 @@ class CheckedBuilder(ArithmeticBuilder):
     # atomics
 
     def create_atomic_rmw(self, rmw_op: Any, ptr: Handle, val: Handle, mask: Handle, sem: Any, scope: Any) -> Handle:
-        """Update the active lanes in place; return their old values, zeros where no lane is active."""
+        """Update the active lanes in place; return their old values; those of other lanes are undefined, here 0."""
         element, lanes = self._element_type(ptr), _lanes(mask, ptr)
         self.memory.report_undefined(mask, None, "the mask of the atomic", ptr)
         self.memory.report_undefined(val, lanes, "the value of the atomic", ptr)
         self._record_atomic(ptr, lanes, val)
         addresses = self._atomic(ptr, lanes, element, sem)
+        active = np.ones(ptr.data.shape, bool) if lanes is None else lanes
         if addresses is None:
-            return Handle(np.zeros_like(val.data), element)
-        if is_low_precision(element.name) or holds_payloads(element):
-            return self._atomic_by_lane(rmw_op, addresses, val, lanes, element)
-        everything = np.ones(ptr.data.shape, bool) if lanes is None else lanes
-        values = np.ascontiguousarray(to_bits(val.data, element))
-        operation = self.ir_rmw_op_to_interpreter_rmw_op[rmw_op]
-        old = _native.atomic_rmw(operation, addresses, values, everything, self.ir_sem_to_interpreter_sem[sem])
-        return Handle(old, element)
+            old = np.zeros(ptr.data.shape, val.data.dtype)
+        elif is_low_precision(element.name) or holds_payloads(element):
+            old = self._atomic_by_lane(rmw_op, addresses, val, active, element)
+        else:
+            values = np.ascontiguousarray(to_bits(val.data, element))
+            operation = self.ir_rmw_op_to_interpreter_rmw_op[rmw_op]
+            old = _native.atomic_rmw(operation, addresses, values, active, self.ir_sem_to_interpreter_sem[sem])
+            old[~active] = 0
+        result = Handle(old, element)
+        return result if lanes is None else mark_undefined(result, ~lanes, "what an atomic returns in a masked lane")
 
-    def _atomic_by_lane(self, rmw_op: Any, addresses: Array, val: Handle, lanes: Array | None, element: Any) -> Handle:
+    def _atomic_by_lane(self, rmw_op: Any, addresses: Array, val: Handle, lanes: Array, element: Any) -> Array:
         """Update one lane after the other: read, combine as computed with, round, write."""
-        dtype = raw_dtype(element)
+        one, dtype = np.ones(1, bool), raw_dtype(element)
         old = np.zeros(addresses.shape, numpy_dtype(element))
         values = np.broadcast_to(val.data, addresses.shape)
-        one = np.ones(1, bool)
-        for index in np.ndindex(addresses.shape):
-            if lanes is not None and not lanes[index]:
-                continue
+        for index in map(tuple, np.argwhere(lanes)):
             address = addresses[index].reshape(1)
             before = to_values(_native.load(address, one, np.zeros(1, dtype), dtype), element)
             after = self.combine_atomically(rmw_op, Handle(before, element), Handle(values[index].reshape(1), element))
             _native.store(address, to_bits(after.data, element), one)
             old[index] = before[0]
-        return Handle(old, element)
+        return old
 
     def combine_atomically(self, rmw_op: Any, old: Handle, new: Handle) -> Handle:
         """Return the value that an atomic of floats leaves in memory.

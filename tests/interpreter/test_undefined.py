@@ -90,6 +90,20 @@ def groups_of_loaded_indices(index, x, out, BLOCK: tl.constexpr):
     tl.store(out + offs, tl.load(x + places))
 
 
+@triton.jit
+def stores_what_atomics_return(counts, out, programs, lanes, BLOCK: tl.constexpr):
+    pid, offs = tl.program_id(0), tl.arange(0, BLOCK)
+    old = tl.atomic_add(counts + offs, 1, mask=(pid < programs) & (offs < lanes))
+    tl.store(out + pid * BLOCK + offs, old)
+
+
+@triton.jit
+def uses_what_active_lanes_return(counts, out, lanes, BLOCK: tl.constexpr):
+    pid, offs = tl.program_id(0), tl.arange(0, BLOCK)
+    tickets = tl.atomic_add(counts + offs, 1, mask=offs < lanes)
+    tl.store(out + pid * BLOCK + offs, tl.where(offs < lanes, tickets, -1))
+
+
 def test_lanes_that_nothing_depends_on_may_be_undefined(launch: Launch) -> None:
     x, y, out, total = (integers(*values) for values in ((6,) * 12, (0, 1, 2) * 4, (0,) * 12, (0,)))
     run = launch(divides_where_it_may, (2,), x, y, out, total, 12, BLOCK=8)
@@ -105,6 +119,28 @@ def test_what_is_undefined_is_followed_through_reductions_and_casts(launch: Laun
     assert (finding.kind, finding.argument) == ("undefined_value", "out")
     assert "divided by zero" in finding.detail
     assert "(4 lanes of 1 program)" in finding.detail  # three sums and the maximum
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(("programs", "lanes"), [(6, 64), (12, 32), (6, 32)])
+def test_masked_lanes_of_an_atomic_return_zeros_that_may_not_be_stored(
+    launch: Launch, programs: int, lanes: int, dtype: torch.dtype
+) -> None:
+    counts, out = torch.full((64,), 5, dtype=dtype), torch.full((12, 64), 9, dtype=dtype)
+    (finding,) = launch(stores_what_atomics_return, (12,), counts, out, programs, lanes, BLOCK=64).findings
+    assert (finding.kind, finding.argument) == ("undefined_value", "out")
+    assert "what an atomic returns in a masked lane is undefined on a GPU" in finding.detail
+    assert f"({12 * 64 - programs * lanes} lanes of {12 if lanes < 64 else 12 - programs} programs)" in finding.detail
+    expected = torch.zeros(12, 64, dtype=dtype)
+    expected[:programs, :lanes] = 5 + torch.arange(programs)[:, None].to(dtype)
+    assert torch.equal(out, expected)
+
+
+def test_what_active_lanes_of_an_atomic_return_may_be_stored(launch: Launch) -> None:
+    counts, out = torch.zeros(64, dtype=torch.int32), torch.zeros(12, 64, dtype=torch.int32)
+    assert launch(uses_what_active_lanes_return, (12,), counts, out, 32, BLOCK=64).findings == ()
+    assert out[:, :32].unique(dim=1).flatten().tolist() == list(range(12))
+    assert (out[:, 32:] == -1).all()
 
 
 @pytest.mark.parametrize(
