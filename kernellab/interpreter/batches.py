@@ -124,10 +124,14 @@ class BatchBuilder(CheckedBuilder):
 
     def create_broadcast(self, arg: Handle, shape: Any) -> Handle:
         """Repeat a block along its axes of size 1."""
+        self._require_room(*shape)
+        return self._broadcast(arg, shape)
+
+    def _require_room(self, *shape: int) -> None:
+        """Raise `BatchTooLarge` where a block of this shape for each program would take too much memory."""
         lanes = math.prod(shape)
         if lanes * len(self.programs[0]) > _MOST_LANES and len(self.programs[0]) > 1:
             raise BatchTooLarge(lanes)
-        return self._broadcast(arg, shape)
 
     _broadcast = _moving_method(lambda data, shape: np.broadcast_to(data, (len(data), *shape)))
     _with_axes = _moving_method(lambda data, rank: data.reshape(len(data), *(1,) * rank))
@@ -138,7 +142,9 @@ class BatchBuilder(CheckedBuilder):
 
     def create_join(self, lhs: Handle, rhs: Handle) -> Handle:
         """Join two blocks along a new last axis."""
-        return super().create_join(*self._align(lhs, rhs))  # type: ignore[no-any-return]
+        lhs, rhs = self._align(lhs, rhs)
+        self._require_room(*lhs.data.shape[1:], 2)
+        return super().create_join(lhs, rhs)  # type: ignore[no-any-return]
 
     def create_split(self, val: Handle) -> tuple[Handle, ...]:
         """Split a block along its last axis of size 2."""
@@ -150,6 +156,7 @@ class BatchBuilder(CheckedBuilder):
     def create_cat(self, lhs: Handle, rhs: Handle) -> Handle:
         """Concatenate two blocks."""
         lhs, rhs = self._align(lhs, rhs)
+        self._require_room(*lhs.data.shape[1:], 2)
         return Handle(np.concatenate([lhs.data, rhs.data], 1), lhs.dtype.scalar)
 
     def create_gather(self, src: Handle, indices: Handle, axis: int) -> Handle:
@@ -190,10 +197,12 @@ class BatchBuilder(CheckedBuilder):
 
     def create_descriptor_load(self, desc: Descriptor, indices: list[Handle], *hints: Any) -> Handle:
         """Load the block at ``indices`` of each program."""
+        self._require_room(*desc.block_shape)
         return super().create_descriptor_load(desc, [self._with_axes(index, 1) for index in indices], *hints)
 
     def create_descriptor_store(self, desc: Descriptor, value: Handle, indices: list[Handle]) -> None:
         """Store the block of each program at its ``indices``."""
+        self._require_room(*desc.block_shape)
         rank = len(desc.block_shape)
         wide = Handle(np.zeros((len(self.programs[0]), *(1,) * rank), np.int8), tl.int8)
         value = self._align(self.create_reshape(value, desc.block_shape, False), wide)[0]

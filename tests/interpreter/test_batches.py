@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import random
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernellab.errors import RunError
 from kernellab.interpreter.language import checked_builder
@@ -30,6 +32,16 @@ def kernels_that_ran_one_by_one(payload: None, progress: object) -> frozenset[st
 
 def forget_kernels(payload: None, progress: object) -> None:
     checked_builder().unbatchable.clear()
+
+
+def begin_measuring_memory(payload: None, progress: object) -> None:
+    tracemalloc.start()
+
+
+def most_memory(payload: None, progress: object) -> int:
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak
 
 
 def ran_in_batches(interpreter: Interpreter, kernel: Any) -> bool:
@@ -106,6 +118,16 @@ def last_reads_the_first(x, out, N: tl.constexpr):
     tl.store(out + pid * N + offs, values + 1)
 
 
+@triton.jit
+def loads_tiles(tiles, out, N: tl.constexpr):
+    tl.store(out + tl.program_id(0), tl.max(tiles.load([0, tl.program_id(0) % 2 * N])))
+
+
+@triton.jit
+def stores_tiles(tiles, out, N: tl.constexpr):
+    tiles.store([0, tl.program_id(0) * N], tl.reshape(tl.arange(0, N * N), (N, N)).to(tl.float32))
+
+
 def test_a_product_with_the_order_of_a_tutorial_runs_in_batches(interpreter: Interpreter, launch: Launch) -> None:
     a, b, c = floats(100, 70), floats(70, 90, seed=1), torch.zeros(100, 90)
     run = launch(tiles, (4 * 3,), a, b, c, 100, 90, 70, 32, 32, 16, 2)
@@ -163,6 +185,24 @@ def test_programs_under_a_lock_run_one_by_one(interpreter: Interpreter, launch: 
     locks, counts = torch.zeros(4, dtype=torch.int32), torch.zeros(4, dtype=torch.int32)
     assert launch(workloads.locked_gradients, (12,), dy, dw, locks, counts, 12, 4, 32).findings == ()
     assert not ran_in_batches(interpreter, workloads.locked_gradients)
+
+
+@pytest.mark.parametrize(("kernel", "programs", "columns"), [(loads_tiles, 512, 2), (stores_tiles, 256, 256)])
+def test_batches_with_descriptors_take_memory_for_a_bounded_number_of_lanes(
+    interpreter: Interpreter, launch: Launch, kernel: Any, programs: int, columns: int
+) -> None:
+    block = 64
+    base, out = floats(block, columns * block), torch.zeros(programs)
+    most_of_tiles = base.view(block, columns, block).amax((0, 2))
+    interpreter.worker.run(Job(begin_measuring_memory, None, "the measurement"), 60.0)
+    run = launch(kernel, (programs,), TensorDescriptor.from_tensor(base, [block, block]), out, block)
+    assert interpreter.worker.run(Job(most_memory, None, "the measurement"), 60.0) < 40 * 2**20
+    assert run.findings == ()
+    assert ran_in_batches(interpreter, kernel)
+    if kernel is loads_tiles:
+        assert torch.equal(out, most_of_tiles.repeat(programs // 2))
+    else:
+        assert torch.equal(base, torch.arange(float(block**2)).view(block, block).repeat(1, columns))
 
 
 _STEPS = (
