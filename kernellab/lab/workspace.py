@@ -19,7 +19,7 @@ from kernellab._triton.kernel import Kernel, is_kernel
 from kernellab._triton.specialize import warm
 from kernellab.compile.cache import COMPILE_WORKER, Compiler, named_target
 from kernellab.compile.entries import evict
-from kernellab.errors import StoreError, UsageError, value_message, warn_user
+from kernellab.errors import KernellabError, StoreError, UsageError, value_message, warn_user
 from kernellab.gpu.trial import GpuTrials
 from kernellab.interpreter.runner import INTERPRET_WORKER, Interpreter, modules_ahead
 from kernellab.launch.calls import UserCall, require_kernel, require_launch
@@ -119,8 +119,13 @@ class Workspace:
 
     def start_interpreter(self) -> None:
         """Start the process that runs launches on the CPU, in the background, if there is no GPU."""
+
+        def start() -> None:
+            with contextlib.suppress(KernellabError):  # the first launch will say it
+                self._interpreter.start()
+
         if self.launches.is_offline() and self._interpreter.worker.pid is None:
-            self._pool.run_in_background(self._interpreter.start)
+            self._pool.run_in_background(start)
 
     def tidy(self) -> None:
         """Delete compiled files, the least recently used first, down to the size in the settings."""

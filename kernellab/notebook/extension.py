@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from IPython import get_ipython
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
+from IPython.core.error import InputRejected
 
 from kernellab.display import HOOK
 from kernellab.errors import KernellabError, warn_user
@@ -23,6 +24,7 @@ from kernellab.notebook.lab_opening import LabOpening
 from kernellab.notebook.magics import SHOWN, LabMagics, await_triton_cell, lab_of_shell, opening_of_shell
 from kernellab.settings import is_interpreting, read_settings
 from kernellab.target import known_targets
+from kernellab.workers.forks_and_interrupts import Interrupted
 
 if TYPE_CHECKING:
     from kernellab.lab import Lab
@@ -55,7 +57,9 @@ def load_ipython_extension(shell: Any) -> None:
     shell.input_transformers_post.append(partial(await_triton_cell, shell))
     shell.display_formatter.formatters["text/plain"].for_type_by_name(*_CONFIG, _pretty_config)
     _remove_cell_hook(shell)
-    shell.events.register("pre_run_cell", _CellHook(opening, every="triton" in sys.modules))
+    hook = _CellHook(opening, every="triton" in sys.modules)
+    shell.events.register("pre_run_cell", hook)
+    shell.ast_transformers.append(hook)
     opening.begin()
     if is_interpreting() or "kernellab._triton.bound" in sys.modules:  # kernels that the lab changes may be defined
         opening.lab()
@@ -84,20 +88,39 @@ class _CellHook:
     """Waits for the lab before a cell of plain Triton, which without a GPU needs the driver of the lab.
 
     Cells that bring no kernels do not wait, unless ``every`` cell may launch one. Magics wait for themselves.
+    IPython runs a cell whatever a hook raises, so where Ctrl-C stops the wait, the hook rejects the cell as a
+    transformer of its syntax tree.
     """
 
     def __init__(self, opening: LabOpening, *, every: bool) -> None:
         self._opening = opening
         self._every = every
+        self._interrupt: Interrupted | None = None
 
     def __call__(self, info: Any) -> None:
+        self._interrupt = None
         cell = info.raw_cell or ""
-        if cell.lstrip().startswith("%%triton") or not (self._every or _MAY_LAUNCH.search(cell)):
+        if cell.lstrip().startswith(("%%triton", "%triton")) or not (self._every or _MAY_LAUNCH.search(cell)):
             return
         try:
             self._opening.lab()
         except (KernellabError, ImportError) as exc:
             warn_user(f"There is no lab for this cell: {exc}")
+        except Interrupted as exc:
+            self._interrupt = exc
+
+    def visit(self, tree: Any) -> Any:
+        """Return the tree of a cell, unless the wait before the cell was interrupted."""
+        interrupt, self._interrupt = self._interrupt, None
+        if interrupt is not None:
+            raise _NotRun(str(interrupt))
+        return tree
+
+
+class _NotRun(InputRejected):  # type: ignore[misc]
+    """A cell that was interrupted while it waited for the lab."""
+
+    _render_traceback_ = Interrupted._render_traceback_
 
 
 def _with_help_option(family: LabMagics) -> LabMagics:
@@ -119,6 +142,7 @@ def _remove_cell_hook(shell: Any) -> None:
     """Remove the hook that waits for the lab."""
     for hook in [hook for hook in shell.events.callbacks["pre_run_cell"] if isinstance(hook, _CellHook)]:
         shell.events.unregister("pre_run_cell", hook)
+        shell.ast_transformers[:] = [t for t in shell.ast_transformers if t is not hook]
 
 
 def _rebind_kernels(namespace: Mapping[str, Any], lab: Lab) -> None:

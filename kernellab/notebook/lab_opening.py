@@ -11,15 +11,17 @@ lock is held meanwhile, and magics wait for the opening first.
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from kernellab.errors import KernellabError, UsageError
-from kernellab.workers.forks_and_interrupts import in_background, rlock, run_uninterrupted
+from kernellab.errors import KernellabError, StoreError, UsageError
+from kernellab.workers.forks_and_interrupts import at_fork, in_background, rlock, run_uninterrupted
 
 if TYPE_CHECKING:
     from kernellab.lab import Lab
@@ -28,12 +30,13 @@ if TYPE_CHECKING:
 _OF_A_LAB = ("kernellab._triton", "kernellab.lab")
 _OF_ITS_FIRST_CELL = ("kernellab.notebook.cell",)
 _OF_A_CARD = ("kernellab.explain.prediction_verbs", "kernellab.views.bundles", "PIL.ImageDraw", "PIL.ImageFont")
+_NO_COLLECTION = 2**31 - 1  # a threshold that no number of objects reaches
 
 
 class LabOpening:
-    """A lab that ``open_lab`` returns, once: in the background after `begin`, or at its first use.
+    """Opens a lab once, by ``open_lab``: in the background after `begin`, or where the lab is first used.
 
-    A fork that comes before the lab opens one of its own when it needs it.
+    A process that is forked before the lab is open opens a lab of its own where it needs one.
     """
 
     def __init__(self, open_lab: Callable[[], Lab]) -> None:
@@ -48,15 +51,17 @@ class LabOpening:
         return in_background(*before, self._open, *after, self._collect_garbage, name="kernellab-opening")
 
     def lab(self) -> Lab:
-        """Return the lab, once it is open; an interrupt ends the waiting alone.
+        """Wait until the lab is open, and return it. Ctrl-C stops the wait at once, and the lab goes on opening.
 
         Raises:
-            KernellabError, ImportError: it cannot be opened.
+            KernellabError, ImportError: it cannot be opened; the next call tries again.
             UsageError: it was closed.
+            Interrupted: instead of a KeyboardInterrupt.
         """
         if self._lab is None:
             self._is_awaited = True
-            return run_uninterrupted(self._opened_lab)
+            subject = "The wait for the lab, which goes on opening,"
+            return run_uninterrupted(self._opened_lab, subject=subject, patience_s=0)
         return self._lab
 
     def await_triton(self) -> None:
@@ -88,8 +93,11 @@ class LabOpening:
             if self._is_closed:
                 raise UsageError("The lab is closed: run %load_ext kernellab for another one.")
             if self._lab is None:
-                with _without_collections():
-                    self._lab = self._open_lab()
+                try:
+                    with _without_collections():
+                        self._lab = self._open_lab()
+                except OSError as exc:
+                    raise StoreError(_why_not_open(exc)) from exc
             return self._lab
 
     def _close(self) -> None:
@@ -119,19 +127,42 @@ def _try_to_import(name: str) -> None:
         import_module(name)
 
 
-@contextlib.contextmanager
-def _without_collections() -> Iterator[None]:
-    """Collect no garbage inside a with statement: what imports make stays, and a look at all of it takes 0.1 s.
+def _why_not_open(exc: OSError) -> str:
+    """Say what the system refused to the opening of a lab, and what to do."""
+    where = f" ({exc.filename})" if exc.filename else ""
+    advice = "Free space on that disk" if exc.errno in {errno.ENOSPC, errno.EDQUOT} else "Correct that"
+    return f"The lab cannot be opened: {exc.strerror or exc}{where}. {advice}, then run the cell again."
 
-    It counts as old afterwards: to freeze and unfreeze it looks at none of it.
+
+@dataclass(frozen=True, eq=False)
+class _CollectionPause:
+    """A pause of garbage collection in this process, but not in its forks; ``before`` are its thresholds otherwise.
+
+    It leaves `gc.enable` and `gc.disable` to the user, and does not undo thresholds that are set meanwhile.
     """
-    is_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if is_enabled:
+
+    before: tuple[int, int, int]
+
+    def begin(self) -> None:
+        """Raise the thresholds."""
+        at_fork(self, in_child=_CollectionPause.end)
+        gc.set_threshold(_NO_COLLECTION, *self.before[1:])
+
+    def end(self) -> None:
+        """Restore the thresholds. What was allocated counts as old: to freeze and unfreeze it looks at none of it."""
+        if gc.get_threshold() == (_NO_COLLECTION, *self.before[1:]):
             if not gc.get_freeze_count():
                 gc.freeze()
                 gc.unfreeze()
-            gc.enable()
+            gc.set_threshold(*self.before)
+
+
+@contextlib.contextmanager
+def _without_collections() -> Iterator[None]:
+    """Collect no garbage inside a with statement: what imports make stays, and a look at all of it takes 0.1 s."""
+    pause = _CollectionPause(gc.get_threshold())
+    try:
+        pause.begin()
+        yield
+    finally:
+        pause.end()

@@ -263,15 +263,18 @@ class AtWork:
             stop.ask(why)
 
 
-def run_uninterrupted(call: Callable[[], T], stop: Stop | None = None, subject: str = "") -> T:
+def run_uninterrupted(
+    call: Callable[[], T], stop: Stop | None = None, subject: str = "", *, patience_s: float = _PATIENCE_S
+) -> T:
     """Return ``call()``; an interrupt of this thread does not interrupt the call.
 
-    The call must end soon, or soon after ``stop`` is requested; an interrupt requests it.
+    The call must end soon, or soon after ``stop`` is requested; an interrupt requests it. The interrupt is raised when
+    the call has ended, or after ``patience_s``: with 0 at once, and the call goes on.
 
     Raises:
         Interrupted: instead of a KeyboardInterrupt, if a ``subject`` is given.
     """
-    return run_uninterrupted_with_progress(lambda tell: call(), stop, subject)
+    return run_uninterrupted_with_progress(lambda tell: call(), stop, subject, patience_s=patience_s)
 
 
 def import_uninterrupted(library: str) -> Any:
@@ -286,6 +289,8 @@ def run_uninterrupted_with_progress(
     stop: Stop | None = None,
     subject: str = "",
     progress: ProgressCallback | None = None,
+    *,
+    patience_s: float = _PATIENCE_S,
 ) -> T:
     """Like `run_uninterrupted`, for a call that reports progress; ``progress`` runs in the caller's thread."""
     report = progress or (lambda message: None)
@@ -299,7 +304,7 @@ def run_uninterrupted_with_progress(
     except BaseException as exc:
         if stop is not None:
             stop.why = stop.why or "was interrupted"  # nothing is called, so nothing is raised before this is done
-        work.await_end(_PATIENCE_S)
+        work.await_end(patience_s)
         if subject and isinstance(exc, KeyboardInterrupt):
             raise Interrupted(f"{subject} was interrupted.") from None
         raise

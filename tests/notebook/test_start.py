@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -13,8 +15,9 @@ from typing import Any
 import pytest
 
 import kernellab
-from kernellab.errors import KernellabError, UnknownTarget, UsageError
+from kernellab.errors import KernellabError, StoreError, UnknownTarget, UsageError, WorkerDied
 from kernellab.notebook.lab_opening import LabOpening
+from kernellab.workers.forks_and_interrupts import Interrupted
 
 _CARD = """%%triton
 import torch, triton, triton.language as tl
@@ -164,6 +167,22 @@ def test_a_session_ends_well_while_the_lab_opens(tmp_path: Path, then: str) -> N
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_a_session_that_ends_while_the_interpreter_starts_prints_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[Any] = []
+
+    def start(interpreter: Any) -> None:
+        steps.append("start")
+        raise WorkerDied("The interpreter worker ended with the session.")
+
+    monkeypatch.setattr("kernellab.workers.worker.Pool.run_in_background", lambda pool, step: steps.append(step))
+    monkeypatch.setattr("kernellab.interpreter.runner.Interpreter.start", start)
+    monkeypatch.setattr("kernellab.lab.workspace.gpu_target_of_machine", lambda: None)
+    with kernellab.Lab(store=":memory:") as lab:
+        lab.start_interpreter()
+        steps[0]()  # a thread would print what it raised
+    assert steps[1:] == ["start"]
+
+
 def test_an_opening_opens_one_lab_for_all_threads() -> None:
     labs: list[Any] = []
     opening = LabOpening(lambda: labs.append(_Lab()) or labs[-1])  # type: ignore[func-returns-value]
@@ -178,19 +197,119 @@ def test_an_opening_opens_one_lab_for_all_threads() -> None:
 
 @pytest.mark.parametrize("is_enabled", [True, False])
 def test_no_garbage_is_collected_while_the_lab_opens_and_the_setting_stays(is_enabled: bool) -> None:
-    meanwhile: list[bool] = []
-    frozen = gc.get_freeze_count()
+    collections: list[Any] = []
+    before = gc.get_freeze_count(), gc.get_threshold()
+
+    def note_collection(phase: str, info: dict[str, int]) -> None:
+        collections.append(phase)
 
     def open_lab() -> Any:
-        meanwhile.append(gc.isenabled())
+        gc.callbacks.append(note_collection)
+        _ = [[] for _ in range(100 * before[1][0])]  # type: ignore[var-annotated]
+        gc.callbacks.remove(note_collection)
         return _Lab()
 
     try:
         (gc.enable if is_enabled else gc.disable)()
         LabOpening(open_lab).lab()
-        assert (meanwhile, gc.isenabled(), gc.get_freeze_count()) == ([False], is_enabled, frozen)
+        assert (collections, gc.isenabled()) == ([], is_enabled)
+        assert (gc.get_freeze_count(), gc.get_threshold()) == before
     finally:
         gc.enable()
+
+
+def test_a_fork_collects_garbage_while_the_lab_opens_and_settings_of_the_user_meanwhile_stay() -> None:
+    has_begun, may_end = threading.Event(), threading.Event()
+    thresholds = gc.get_threshold()
+
+    def open_lab() -> Any:
+        has_begun.set()
+        may_end.wait(60)
+        return _Lab()
+
+    thread = LabOpening(open_lab).begin()
+    assert has_begun.wait(60)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if gc.isenabled() and gc.get_threshold() == thresholds else 1)
+    try:
+        gc.disable()
+        gc.set_threshold(0)
+        may_end.set()
+        thread.join()
+        assert (gc.isenabled(), gc.get_threshold()) == (False, (0, *thresholds[1:]))
+    finally:
+        gc.enable()
+        gc.set_threshold(*thresholds)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_an_interrupt_ends_the_wait_at_once_and_the_lab_goes_on_opening() -> None:
+    may_end, lab, labs = threading.Event(), _Lab(), []
+
+    def open_lab() -> Any:
+        os.kill(os.getpid(), signal.SIGINT)
+        labs.append(lab if may_end.wait(60) else None)
+        return lab
+
+    opening = LabOpening(open_lab)
+    with pytest.raises(Interrupted, match=r"^The wait for the lab, which goes on opening, was interrupted\.$"):
+        opening.lab()
+    assert labs == []
+    may_end.set()
+    assert opening.lab() is lab
+    assert labs == [lab]
+
+
+def test_a_cell_that_is_interrupted_while_it_waits_does_not_run_and_says_so_in_one_line(tmp_path: Path) -> None:
+    program = """
+import signal, threading
+import kernellab.notebook.extension as extension
+may_end = threading.Event()
+class Lab:
+    def close(self): pass
+def open_lab(shell, lab_of):
+    os.kill(os.getpid(), signal.SIGINT)
+    may_end.wait(60)
+    return Lab()
+extension._open_lab = open_lab
+extension.LabOpening.begin = lambda opening: None
+shell.run_cell("%load_ext kernellab").raise_error()
+shell.run_cell("import json; print('ran')")
+may_end.set()
+shell.run_cell("import json; print('ran after')")
+"""
+    done = run_shell(program, tmp_path)
+    expected = ["KeyboardInterrupt: The wait for the lab, which goes on opening, was interrupted.", "ran after"]
+    assert (done.stdout.splitlines(), done.stderr) == (expected, "")
+
+
+def test_an_error_of_the_system_is_said_in_a_sentence_at_each_use_of_the_lab(tmp_path: Path) -> None:
+    program = """
+import kernellab.notebook.extension as extension
+def open_lab(shell, lab_of):
+    raise OSError(28, "No space left on device", "/full")
+extension._open_lab = open_lab
+shell.run_cell("%load_ext kernellab").raise_error()
+shell.run_cell("import json; print('ran')").raise_error()
+for cell in ("%%triton\\nx = 1", "%triton_ls"):
+    shell.run_cell(cell)
+"""
+    done = run_shell(program, tmp_path)
+    sentence = (
+        "The lab cannot be opened: No space left on device (/full). Free space on that disk, then run the cell again."
+    )
+    assert "Traceback" not in done.stdout + done.stderr
+    assert " ".join(done.stdout.split()) == " ".join(["ran", *[f"StoreError: {sentence}"] * 2])
+    assert done.stderr.count(sentence) == 1
+
+
+def test_an_error_of_the_system_is_raised_as_one_of_the_lab() -> None:
+    def open_lab() -> Any:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with pytest.raises(StoreError, match=r"^The lab cannot be opened: Too many open files\. .* run the cell again\.$"):
+        LabOpening(open_lab).lab()
 
 
 def test_an_error_of_the_background_is_raised_at_each_use() -> None:
