@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -18,6 +17,7 @@ from triton.runtime import autotuner
 from triton.runtime.jit import JITCallable
 
 from kernellab._triton.class_text import ClassText, class_text
+from kernellab._triton.installed import attribute_import, global_import, installed_import, is_of_triton
 from kernellab._triton.interpreted import is_interpreted, require_compiled
 from kernellab._triton.kernel import (
     Kernel,
@@ -233,7 +233,7 @@ class Collector:
         for name in sorted(named):
             if name in scope:
                 binding = bind(scope[name], name, node)
-                yield name, (_global_import(python, name) if opaque_part(binding) is not None else None) or binding
+                yield name, (global_import(python, name) if opaque_part(binding) is not None else None) or binding
         for name, value in signature_values(python, node, scope).items():
             if name not in named:
                 binding = self.bind(value, name, node)
@@ -265,13 +265,13 @@ class Collector:
         if is_plain(value):
             return Constant(value)
         if is_interpreted(value):
-            imported = _installed_import(value.fn, value)
+            imported = installed_import(value.fn, value)
             require_compiled(None if imported else value)
             return imported or Opaque(value.__name__)
-        return _installed_import(value, value) or self._bind_other(value)
+        return installed_import(value, value) or self._bind_other(value)
 
     def _bind_helper(self, value: Any, kind: FunctionKind) -> Binding:
-        imported = _installed_import(value.fn, value)
+        imported = installed_import(value.fn, value)
         if imported is None:
             return self.add(value, kind)
         if is_of_triton(imported.module):
@@ -329,7 +329,7 @@ class Collector:
         if isinstance(call, str):
             module = getattr(value, "__module__", type(value).__module__)
             reason = f"{module} does not hold it as {call}"
-            return _attribute_import(module, call, value) or Opaque(_type_name(value), reason)
+            return attribute_import(module, call, value) or Opaque(_type_name(value), reason)
         identity = None
         if call.has_identity:
             identity, _ = self.identities.setdefault(id(value), (len(self.identities), value))
@@ -345,35 +345,6 @@ def _type_name(value: object) -> str:
 def is_cell_file(file: str) -> bool:
     """Whether code of this file name was typed into a notebook cell or a prompt."""
     return file.startswith(("In[", "<", CELL_PREFIX)) or "/ipykernel_" in file
-
-
-def _installed_import(named: Any, value: Any) -> Import | None:
-    """The import of ``value`` where an installed module holds it under its own name, else None."""
-    return _attribute_import(getattr(named, "__module__", None), getattr(named, "__qualname__", None), value)
-
-
-def _attribute_import(module: Any, qualname: Any, value: Any) -> Import | None:
-    if not isinstance(module, str) or not isinstance(qualname, str) or not is_installed(module):
-        return None
-    current: Any = sys.modules.get(module)
-    for part in qualname.split("."):
-        current = getattr(current, part, None)
-    while current is not None and current is not value and hasattr(current, "fn"):
-        current = current.fn
-    return Import(module, qualname, str(getattr(value, "cache_key", ""))) if current is value else None
-
-
-def _global_import(python: Any, name: str) -> Import | None:
-    """The import of a global of an installed package's function, for a value that cannot be captured."""
-    module = sys.modules.get(python.__module__ or "")
-    if module is None or not is_installed(module.__name__) or vars(module) is not python.__globals__:
-        return None
-    return Import(module.__name__, name) if name in vars(module) else None
-
-
-def is_of_triton(module: str) -> bool:
-    """Whether a module is one of Triton's own, which are the same in each process."""
-    return module.partition(".")[0] == "triton"
 
 
 def _leads_to_helper(module: ModuleType, chain: tuple[str, ...]) -> bool:

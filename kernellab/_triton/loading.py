@@ -11,7 +11,8 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from kernellab._triton.closure import is_of_triton, opaque_message
+from kernellab._triton.closure import opaque_message
+from kernellab._triton.installed import is_of_triton
 from kernellab.errors import LaunchError, SourceError
 from kernellab.source import (
     LOADED,

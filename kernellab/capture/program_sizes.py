@@ -21,7 +21,7 @@ from kernellab.capture.tape import READ, Step, Tape, TapeDescriptor, TensorLayou
 from kernellab.capture.tracked_tensors import Recording
 from kernellab.errors import UsageError
 from kernellab.source import literal
-from kernellab.source.text import OPERATORS
+from kernellab.source.formulas import OPERATORS
 
 _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     **OPERATORS,

@@ -5,6 +5,7 @@ namespace that its code names: helpers, constexprs, modules. Each function has i
 of one name, or the kernels of a factory, do not clash.
 """
 
+from kernellab.source.formulas import formula_problem, grid_of_formula, is_formula
 from kernellab.source.model import (
     CELL_PREFIX,
     CONFIG_OPTIONS,
@@ -43,9 +44,6 @@ from kernellab.source.model import (
 )
 from kernellab.source.text import (
     docstring,
-    formula_problem,
-    grid_of_formula,
-    is_formula,
     is_installed,
     is_name,
     is_plain,
