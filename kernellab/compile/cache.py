@@ -210,7 +210,10 @@ class Compiler:
                 keep_effects(self.folder, job.digest, text)
                 effects = effects_from_json(relabel_json(text, labels))
                 assert effects is not None, "a worker has the same analysis"
-            self._effects[key] = effects
+            with self._lock:
+                self._effects[key] = effects
+                _drop_oldest(self._effects, self.most_held)
+            return effects
         return self._effects[key]
 
     def effects_of_each(self, jobs: Sequence[CompileJob]) -> list[Effects]:
@@ -257,7 +260,7 @@ class Compiler:
             with _writing(folder):
                 scratch.mkdir(parents=True)
             self._run_job(compile_kernel, BuildRequest(job, scratch, temporary), job, stop)
-            while not launcher.wait(TICK_S):
+            while launcher is not None and not launcher.wait(TICK_S):
                 stop.check(_subject(job))
             built = _read_built(scratch, digest, job)
             with _writing(folder):
@@ -273,11 +276,14 @@ class Compiler:
             shutil.rmtree(temporary, ignore_errors=True)
         return replace(built, folder=final, from_cache=False)
 
-    def _launcher_of(self, job: CompileJob) -> threading.Event:
+    def _launcher_of(self, job: CompileJob) -> threading.Event | None:
         """Let another worker compile the launcher of a new signature meanwhile; the event is set when that ended.
 
         What fails, the first launch raises. A launch that came before would compile the same launcher a second time.
+        None for a kernel that is not launched here.
         """
+        if job.target != self.launches_on:
+            return None
         key = job.signature, tuple(path for path, _ in job.constants)
         with self._lock:
             is_new, ended = key not in self._launchers, self._launchers.setdefault(key, threading.Event())
@@ -290,10 +296,8 @@ class Compiler:
             finally:
                 ended.set()
 
-        if is_new and job.target == self.launches_on:
+        if is_new:
             self.pool.run_in_background(build)
-        elif is_new:
-            ended.set()
         return ended
 
     def _run_job(

@@ -78,3 +78,6 @@ def test_a_kernel_for_another_target_gets_no_launcher(fresh: kernellab.Lab, monk
     fresh.compiler.launches_on = parse_target("cuda:80")
     fresh.compile(samples.add_kernel, X, X, OUT, 64, BLOCK=16)
     assert jobs.launchers == []
+    jobs.may_end.set()
+    fresh.compile(samples.add_kernel, X, X, OUT, 64, BLOCK=16, target="cuda:80")
+    assert len(jobs.launchers) == 1
