@@ -43,7 +43,7 @@ _FLOAT_COMPARISONS = "OLT OGT OLE OGE OEQ ONE ULT UGT ULE UGE UEQ UNE"
 
 
 class Divergence(ProgramError):
-    """The programs of a batch go different ways: those with equal ``ways`` go the same."""
+    """The programs of a batch take different branches; those with equal numbers in ``ways`` take the same."""
 
     def __init__(self, values: Array) -> None:
         super().__init__()

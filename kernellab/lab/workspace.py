@@ -191,7 +191,7 @@ class Workspace:
         return twin
 
     def _revive(self, version: Version) -> Any:
-        """Return the kernel of a stored version, bound as it is: a twin would keep it, whose names it has, for good."""
+        """Return the kernel of a stored version, bound in place: a bound copy would keep it alive for good."""
         from kernellab._triton.bound import bind_in_place
 
         kernel = bind_in_place(revive_kernel(version), self.launches)
