@@ -14,14 +14,13 @@ import contextlib
 import errno
 import gc
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from kernellab.errors import KernellabError, StoreError, UsageError
-from kernellab.workers.forks_and_interrupts import at_fork, in_background, rlock, run_uninterrupted
+from kernellab.workers.forks_and_interrupts import at_fork, in_background, lock, rlock, run_uninterrupted
 
 if TYPE_CHECKING:
     from kernellab.lab import Lab
@@ -94,7 +93,7 @@ class LabOpening:
                 raise UsageError("The lab is closed: run %load_ext kernellab for another one.")
             if self._lab is None:
                 try:
-                    with _without_collections():
+                    with _COLLECTION_PAUSE:
                         self._lab = self._open_lab()
                 except OSError as exc:
                     raise StoreError(_why_not_open(exc)) from exc
@@ -114,7 +113,7 @@ def load_card() -> None:
     from kernellab.views.graph.diagram import warm  # imports no Triton
 
     def load() -> None:
-        with _without_collections():
+        with _COLLECTION_PAUSE:
             for name in _OF_A_CARD:
                 _try_to_import(name)
             warm()
@@ -123,7 +122,7 @@ def load_card() -> None:
 
 
 def _try_to_import(name: str) -> None:
-    with _without_collections(), contextlib.suppress(Exception):  # who uses it imports it again
+    with _COLLECTION_PAUSE, contextlib.suppress(Exception):  # who uses it imports it again
         import_module(name)
 
 
@@ -134,35 +133,43 @@ def _why_not_open(exc: OSError) -> str:
     return f"The lab cannot be opened: {exc.strerror or exc}{where}. {advice}, then run the cell again."
 
 
-@dataclass(frozen=True, eq=False)
 class _CollectionPause:
-    """A pause of garbage collection in this process, but not in its forks; ``before`` are its thresholds otherwise.
+    """A pause of garbage collection in this process, but not in its forks, as long as a thread asks for it.
 
     It leaves `gc.enable` and `gc.disable` to the user, and does not undo thresholds that are set meanwhile.
     """
 
-    before: tuple[int, int, int]
+    def __init__(self) -> None:
+        self._lock = lock()
+        self._askers = 0
+        self._before = gc.get_threshold()
+        at_fork(self, in_child=_CollectionPause._end_in_child)
 
-    def begin(self) -> None:
-        """Raise the thresholds."""
-        at_fork(self, in_child=_CollectionPause.end)
-        gc.set_threshold(_NO_COLLECTION, *self.before[1:])
+    def __enter__(self) -> None:
+        with self._lock:
+            self._askers += 1
+            if self._askers == 1:
+                self._before = gc.get_threshold()
+                gc.set_threshold(_NO_COLLECTION, *self._before[1:])
 
-    def end(self) -> None:
+    def __exit__(self, *exc_info: object) -> None:
+        with self._lock:
+            self._askers = max(0, self._askers - 1)  # 0 before in a fork of the thread that asked
+            if not self._askers:
+                self._end()
+
+    def _end(self) -> None:
         """Restore the thresholds. What was allocated counts as old: to freeze and unfreeze it looks at none of it."""
-        if gc.get_threshold() == (_NO_COLLECTION, *self.before[1:]):
+        if gc.get_threshold() == (_NO_COLLECTION, *self._before[1:]):
             if not gc.get_freeze_count():
                 gc.freeze()
                 gc.unfreeze()
-            gc.set_threshold(*self.before)
+            gc.set_threshold(*self._before)
+
+    def _end_in_child(self) -> None:
+        self._askers = 0
+        self._end()
 
 
-@contextlib.contextmanager
-def _without_collections() -> Iterator[None]:
-    """Collect no garbage inside a with statement: what imports make stays, and a look at all of it takes 0.1 s."""
-    pause = _CollectionPause(gc.get_threshold())
-    try:
-        pause.begin()
-        yield
-    finally:
-        pause.end()
+# What imports make stays, and a look at all of it takes 0.1 s.
+_COLLECTION_PAUSE = _CollectionPause()

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import pytest
 import kernellab
 from kernellab.errors import KernellabError, StoreError, UnknownTarget, UsageError, WorkerDied
 from kernellab.notebook.lab_opening import LabOpening
-from kernellab.workers.forks_and_interrupts import Interrupted
+from kernellab.workers.forks_and_interrupts import Interrupted, _BackgroundJob
 
 _CARD = """%%triton
 import torch, triton, triton.language as tl
@@ -195,32 +196,69 @@ def test_an_opening_opens_one_lab_for_all_threads() -> None:
     assert len(labs) == 1
 
 
+@pytest.fixture
+def thresholds() -> Iterator[tuple[int, int, int]]:
+    """Thresholds of garbage collection that are the test's own, after work in the background that pauses it."""
+    for thread in threading.enumerate():
+        if isinstance(thread, _BackgroundJob):
+            thread.join()
+    before, own = gc.get_threshold(), (700, 10, 10)
+    gc.set_threshold(*own)
+    yield own
+    gc.set_threshold(*before)
+    gc.enable()
+
+
 @pytest.mark.parametrize("is_enabled", [True, False])
-def test_no_garbage_is_collected_while_the_lab_opens_and_the_setting_stays(is_enabled: bool) -> None:
+def test_no_garbage_is_collected_while_the_lab_opens_and_the_setting_stays(
+    is_enabled: bool, thresholds: tuple[int, int, int]
+) -> None:
     collections: list[Any] = []
-    before = gc.get_freeze_count(), gc.get_threshold()
+    frozen = gc.get_freeze_count()
 
     def note_collection(phase: str, info: dict[str, int]) -> None:
         collections.append(phase)
 
     def open_lab() -> Any:
         gc.callbacks.append(note_collection)
-        _ = [[] for _ in range(100 * before[1][0])]  # type: ignore[var-annotated]
+        _ = [[] for _ in range(100 * thresholds[0])]  # type: ignore[var-annotated]
         gc.callbacks.remove(note_collection)
         return _Lab()
 
-    try:
-        (gc.enable if is_enabled else gc.disable)()
-        LabOpening(open_lab).lab()
-        assert (collections, gc.isenabled()) == ([], is_enabled)
-        assert (gc.get_freeze_count(), gc.get_threshold()) == before
-    finally:
-        gc.enable()
+    (gc.enable if is_enabled else gc.disable)()
+    LabOpening(open_lab).lab()
+    assert (collections, gc.isenabled()) == ([], is_enabled)
+    assert (gc.get_freeze_count(), gc.get_threshold()) == (frozen, thresholds)
 
 
-def test_a_fork_collects_garbage_while_the_lab_opens_and_settings_of_the_user_meanwhile_stay() -> None:
+def test_collection_goes_on_after_labs_that_open_at_the_same_time(thresholds: tuple[int, int, int]) -> None:
     has_begun, may_end = threading.Event(), threading.Event()
-    thresholds = gc.get_threshold()
+    seen = []
+
+    def open_slowly() -> Any:
+        has_begun.set()
+        may_end.wait(60)
+        return _Lab()
+
+    first = threading.Thread(target=LabOpening(open_slowly).lab)
+    first.start()
+    assert has_begun.wait(60)
+
+    def open_meanwhile() -> Any:
+        may_end.set()
+        first.join()
+        seen.append(gc.get_threshold())
+        return _Lab()
+
+    LabOpening(open_meanwhile).lab()
+    assert seen != [thresholds]
+    assert gc.get_threshold() == thresholds
+
+
+def test_a_fork_collects_garbage_while_the_lab_opens_and_settings_of_the_user_meanwhile_stay(
+    thresholds: tuple[int, int, int],
+) -> None:
+    has_begun, may_end = threading.Event(), threading.Event()
 
     def open_lab() -> Any:
         has_begun.set()
@@ -232,15 +270,11 @@ def test_a_fork_collects_garbage_while_the_lab_opens_and_settings_of_the_user_me
     child = os.fork()
     if child == 0:
         os._exit(0 if gc.isenabled() and gc.get_threshold() == thresholds else 1)
-    try:
-        gc.disable()
-        gc.set_threshold(0)
-        may_end.set()
-        thread.join()
-        assert (gc.isenabled(), gc.get_threshold()) == (False, (0, *thresholds[1:]))
-    finally:
-        gc.enable()
-        gc.set_threshold(*thresholds)
+    gc.disable()
+    gc.set_threshold(0)
+    may_end.set()
+    thread.join()
+    assert (gc.isenabled(), gc.get_threshold()) == (False, (0, *thresholds[1:]))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
