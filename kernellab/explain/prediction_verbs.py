@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from kernellab.checking.check_launch import updated_by
 from kernellab.explain.devices import device_for, named_device
 from kernellab.explain.explanation import unknown_sentences
 from kernellab.explain.facts import DeviceRates, Facts
 from kernellab.explain.launch_facts import facts_of, sizes_of, static_facts, with_memory_waits, with_traffic
 from kernellab.explain.prediction import Prediction, predict_facts
 from kernellab.explain.verbs import device_of, traffic_or_reason
-from kernellab.launch.arguments import memory_of
 from kernellab.launch.calls import UserCall
-from kernellab.launch.recording import LaunchRecord, can_read
 from kernellab.registry import Session
-from kernellab.registry.calls import compile_call, has_gpu
+from kernellab.registry.calls import compile_call
 from kernellab.timing.launches import Implementation
 
 
@@ -65,21 +62,6 @@ def facts_to_predict(implementation: Implementation, device: DeviceRates) -> tup
     return facts_of(implementation, device, traffic), why_not
 
 
-def prediction_of_record(session: Session, record: LaunchRecord) -> Prediction | None:
-    """Return the predicted time of a recorded launch for the session's target, if `quick_prediction` has one.
-
-    None on a machine with a GPU of the target, and where the launch changed integers that it reads: addresses may
-    depend on them.
-    """
-    if record.grid is None or session.target.backend != "cuda" or has_gpu(session) or not can_read(record.arguments):
-        return None
-    memory = memory_of(record.arguments)
-    if any(not memory[name].is_floating_point() for name in updated_by(record) & memory.keys()):
-        return None
-    call = UserCall(session.bind(record.kernel), record.grid, (), record.keywords)
-    return quick_prediction(compile_call(session, call, takes_best=False), device_of(session))
-
-
 _QUICK_INSTRUCTIONS = 3000  # of a warp; each costs some 0.1 ms of CPU to follow
 _QUICK_LANE_STEPS = 2 * 10**5  # a few programs
 _GUESSED_TRIPS = 4  # times the guess, that a loop may have
@@ -88,12 +70,10 @@ _GUESSED_TRIPS = 4  # times the guess, that a loop may have
 def quick_prediction(implementation: Implementation, device: DeviceRates) -> Prediction | None:
     """Return the predicted time of a compiled launch from a few of its programs, in a fraction of a second.
 
-    None where it would take longer: a warp executes too many instructions. None also for a target whose times cannot
-    be predicted, and for a launch of nothing, or of what does not fit the target.
+    None where it would take longer: a warp executes too many instructions. The launch is one that
+    `can_predict_quickly`.
     """
     compiled, launch = implementation.kernel, implementation.kernel_launch
-    if compiled.target.backend != "cuda" or 0 in launch.grid or not compiled.resources.fits:
-        return None
     facts = static_facts(implementation, device)
     if _executed_instructions(facts) > _QUICK_INSTRUCTIONS:
         return None

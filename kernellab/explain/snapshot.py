@@ -11,7 +11,6 @@ from kernellab._triton import VERSION
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError
 from kernellab.explain.code_lines import code_of, line_of, loop_of
-from kernellab.explain.devices import device_of_table
 from kernellab.explain.explanation import unknown_sentences
 from kernellab.explain.facts import AccessFacts, DeviceRates, Facts
 from kernellab.explain.launch_facts import facts_of
@@ -19,8 +18,7 @@ from kernellab.explain.prediction import predict_facts
 from kernellab.explain.prediction_verbs import facts_to_predict
 from kernellab.ir.instructions import kind_counts
 from kernellab.registry.launches_from_store import has_same_values, tensors_among
-from kernellab.store import AccessSummary, ProductSummary, RecordedLaunch, Snapshot, Store, Version
-from kernellab.store.decoding import launch_digest
+from kernellab.store import AccessSummary, ProductSummary, RecordedLaunch, Snapshot
 from kernellab.timing.launches import Implementation
 
 NOT_KEPT = "integers that it reads are not kept"
@@ -80,22 +78,6 @@ def resources_snapshot(compiled: Compiled) -> Snapshot:
         occupancy=resources.occupancy,
         limiter=resources.limiter,
     )
-
-
-def keep_snapshot(store: Store, version: Version, launch: RecordedLaunch, implementation: Implementation) -> None:
-    """Store the snapshot of a recorded launch, once for each version of Triton; where there is none, nothing."""
-    if has_snapshot(store, version, launch):
-        return
-    try:
-        snapshot = snapshot_of(implementation, device_of_table(implementation.kernel.target), launch)
-    except KernellabError:  # `lab.upgrade` compares the resources, which are kept with every launch
-        return
-    store.snapshots.add(version.id, launch_digest(launch), snapshot)
-
-
-def has_snapshot(store: Store, version: Version, launch: RecordedLaunch) -> bool:
-    """Whether the snapshot of a recorded launch under the installed Triton is stored."""
-    return (launch_digest(launch), VERSION) in store.snapshots.of_version(version.id)
 
 
 def failed_snapshot(error: KernellabError, target: str) -> Snapshot:

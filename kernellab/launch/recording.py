@@ -243,9 +243,8 @@ class Recorder:
     false, first launches on a GPU are not tried in the worker; with ``interpret``, none runs on a GPU.
     ``uninitialised`` names arguments whose contents count as never written on the CPU. With ``poison``, outputs are
     filled with a pattern before each launch, and ``unwritten`` holds masks of the elements that no launch wrote. With
-    ``undoes``, launches can be undone by the ``undo`` log. ``begins`` is called before a kernel runs on the CPU.
-    ``follows`` says whether launches of another thread are
-    recorded, too.
+    ``undoes``, launches can be undone by the ``undo`` log. ``begins`` is called before a launch runs on the
+    CPU. ``follows`` says whether launches of another thread are recorded, too.
     Kernels with the same code count as one: a function may make the kernel anew each time that it launches it.
     """
 
@@ -259,7 +258,7 @@ class Recorder:
     unwritten: dict[Key, Any] = field(default_factory=dict)
     undo: UndoLog = field(default_factory=UndoLog)
     follows: Callable[[], bool] = lambda: False
-    begins: Callable[[Compiled], None] = lambda compiled: None
+    begins: Callable[[BoundLaunch], None] = lambda launch: None
     records: dict[tuple[int, str], LaunchRecord] = field(default_factory=dict)
     lock: Any = field(default_factory=rlock)
 

@@ -264,7 +264,7 @@ class Runtime:
         poison: bool = False,
         undoes: bool = False,
         follows: Callable[[], bool] = lambda: False,
-        begins: Callable[[Compiled], None] = lambda compiled: None,
+        begins: Callable[[BoundLaunch], None] = lambda launch: None,
     ) -> Iterator[Recorder]:
         """Record the launches of this thread, or of this task where a loop runs several; see `Recorder`."""
         before = self._recording.get()
@@ -312,7 +312,7 @@ class Runtime:
         __tracebackhide__ = True
         with recorder.lock, self._poison_outputs(recorder, launch) as poisoned:
             if self.is_offline():
-                recorder.begins(launch.compiled)
+                recorder.begins(launch)
                 launch.run = self._start(launch)
             elif recorder.interpret:
                 launch.run = self._run_on_cpu(launch)

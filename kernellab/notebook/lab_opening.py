@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # The end of a session waits for one of these: one at a time.
 _OF_A_LAB = ("kernellab._triton", "kernellab.lab")
 _OF_ITS_FIRST_CELL = ("kernellab.notebook.cell",)
-_OF_A_CARD = ("kernellab.explain.prediction_verbs", "kernellab.views.bundles", "PIL.ImageDraw", "PIL.ImageFont")
+_OF_A_CARD = ("kernellab.explain.prediction", "kernellab.views.bundles", "PIL.ImageDraw", "PIL.ImageFont")
 _NO_COLLECTION = 2**31 - 1  # a threshold that no number of objects reaches
 
 

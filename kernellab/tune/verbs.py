@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,8 +18,9 @@ from kernellab.launch.recording import LaunchRecord, Recorder
 from kernellab.launch.run import Run
 from kernellab.launch.runtime import Runtime
 from kernellab.registry import Session, grid_text, recorded_launch_of, recorded_version, remember
-from kernellab.store import LaunchedBy, RecordedLaunch, Version
+from kernellab.store import LaunchedBy, RecordedLaunch, Snapshot, Version
 from kernellab.store.columns import Status
+from kernellab.store.decoding import launch_digest
 from kernellab.target import device_name, parse_target
 from kernellab.timing.bench import Bench
 from kernellab.timing.launches import (
@@ -68,7 +70,7 @@ def _outputs_on_gpu(
 
 def _predict(session: Session, implementations: Sequence[Implementation]) -> list[Prediction | KernellabError]:
     from kernellab.explain.devices import device_for
-    from kernellab.explain.parallel_predictions import predict_all  # a tuning on a GPU needs none of it
+    from kernellab.explain.prediction_requests import predict_all  # a tuning on a GPU needs none of it
 
     compiler, device = session.compiler, device_for(session.target, session.model)
     return predict_all(compiler.pool, implementations, device, compiler.timeout_s)
@@ -175,32 +177,43 @@ def _record_winner(session: Session, launches: Launches, tuning: Tuning, *, laun
     version = remember(session.kernels, launches.kernel, record, by=by)
     if version is not None:
         recorded = replace(recorded_launch_of(record), by=by)
-        _keep_snapshot(session, version, recorded, implementation_of(launches, row.config, compiled), launches_it)
+        _keep_snapshot(
+            session, version, recorded, implementation_of(launches, row.config, compiled), is_now=not launches_it
+        )
     return notes
 
 
 def _keep_snapshot(
-    session: Session, version: Version, launch: RecordedLaunch, winner: Implementation, is_later: bool
+    session: Session, version: Version, launch: RecordedLaunch, winner: Implementation, *, is_now: bool
 ) -> None:
-    """Keep what this Triton made of the winner, for `lab.upgrade` under a later one.
+    """Keep what this Triton made of the winner, for `lab.upgrade` under a later one; a worker looks at it.
 
-    On a GPU, where it would take longer than many a tuning, a worker does so while the notebook goes on.
+    On a GPU, where that takes longer than many a tuning, the notebook goes on meanwhile, and what depends on the
+    contents of the arguments is not kept: these may change. ``winner`` is let go of, so that they may be freed.
     """
     store, compiler, left = session.kernels.store, session.compiler, [winner]
 
-    def keep_by_worker() -> None:
-        from kernellab.explain.snapshot_jobs import keep_answer, snapshot_job
+    def keep() -> None:
+        from kernellab.explain.prediction_requests import has_snapshot, snapshot_job
 
-        job = snapshot_job(left.pop(), launch)  # from here on, the arguments may be freed
-        if job is not None:
-            keep_answer(compiler.pool, compiler.timeout_s, store, version, job)
+        job = snapshot_job(left[0] if is_now else left.pop(), launch)
+        if has_snapshot(store, version, launch):
+            return
+        with suppress(KernellabError):  # `lab.upgrade` compares the resources, which are kept with every launch
+            snapshot = None if job is None else compiler.pool.run(job, compiler.timeout_s)
+            if snapshot is None and is_now:
+                snapshot = _snapshot_by_contents(left.pop(), launch)
+            if snapshot is not None:
+                store.snapshots.add(version.id, launch_digest(launch), snapshot)
 
-    if is_later:
-        compiler.pool.run_in_background(keep_by_worker)
-        return
-    from kernellab.explain.snapshot import keep_snapshot  # most of `kernellab.explain`
+    keep() if is_now else compiler.pool.run_in_background(keep)
 
-    keep_snapshot(store, version, launch, winner)
+
+def _snapshot_by_contents(winner: Implementation, launch: RecordedLaunch) -> Snapshot:
+    from kernellab.explain.devices import device_of_table
+    from kernellab.explain.snapshot import snapshot_of  # most of `kernellab.explain`, which few kernels need here
+
+    return snapshot_of(winner, device_of_table(winner.kernel.target), launch)
 
 
 def _first_fitting(tuning: Tuning) -> int:

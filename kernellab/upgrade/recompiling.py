@@ -11,8 +11,8 @@ from kernellab._triton.kernel import jit_function
 from kernellab._triton.loading import load
 from kernellab.errors import CompileError, KernellabError, UsageError
 from kernellab.explain.devices import device_of_table
+from kernellab.explain.prediction_requests import snapshot_job
 from kernellab.explain.snapshot import failed_snapshot, resources_snapshot, snapshot_of, unknown_snapshot
-from kernellab.explain.snapshot_jobs import snapshot_job
 from kernellab.registry import Session
 from kernellab.registry.calls import call_of_launch, compile_call
 from kernellab.store import RecordedLaunch, Snapshot, Version

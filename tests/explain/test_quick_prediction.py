@@ -11,6 +11,7 @@ import torch
 
 import kernellab
 from benchmarks.truth_recipes import RECIPES
+from kernellab.explain import prediction_verbs
 from kernellab.explain.devices import named_device
 from kernellab.explain.prediction import Prediction
 from kernellab.explain.prediction_verbs import predict_implementation, quick_prediction
@@ -60,3 +61,8 @@ def test_the_waits_for_memory_are_the_same(lab: kernellab.Lab, name: str) -> Non
     assert full.facts is not None
     assert quick.facts.loop_trips == pytest.approx(full.facts.loop_trips, rel=0.1)
     assert quick.facts.single_waits == pytest.approx(full.facts.single_waits, rel=0.1)
+
+
+def test_a_launch_that_takes_long_to_follow_has_none(lab: kernellab.Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prediction_verbs, "_QUICK_INSTRUCTIONS", 10)
+    assert predictions_of(lab, "add", LAUNCHES["add"])[0] is None

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 import kernellab
-from kernellab.explain import prediction_verbs
+from kernellab.errors import WorkerDied
+from kernellab.explain.prediction_requests import Answer, PredictionRequest
 from kernellab.views.report import summary
+from kernellab.workers.worker import Job
 from tests.notebook.conftest import Notebook
 
 LAUNCH = "double[(1,)](x, out, 100, BLOCK=128)"
@@ -63,19 +66,48 @@ def test_the_settings_leave_it_out(notebook: Notebook, monkeypatch: pytest.Monke
     assert not predicted_line(card(notebook))
 
 
-def test_a_launch_that_takes_long_to_predict_has_no_line(notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prediction_verbs, "_QUICK_INSTRUCTIONS", 10)
+@pytest.mark.parametrize("does_die", [False, True])
+def test_a_launch_that_takes_long_to_predict_or_whose_worker_dies_has_no_line(
+    notebook: Notebook, monkeypatch: pytest.MonkeyPatch, does_die: bool
+) -> None:
+    pool = kernellab.current_lab().compiler.pool
+    run = pool.run
+
+    def run_others(job: Job[Any, Any], *limits: Any, **more: Any) -> Any:
+        if not isinstance(job.payload, PredictionRequest):
+            return run(job, *limits, **more)
+        if does_die:
+            raise WorkerDied("Predicting ended its worker process.")
+        return Answer(None)
+
+    monkeypatch.setattr(pool, "run", run_others)
     assert not predicted_line(card(notebook))
 
 
-def test_a_launch_that_changes_integers_it_reads_has_no_line(notebook: Notebook) -> None:
-    counting = """
-@triton.jit
-def counting(count_ptr):
-    tl.atomic_add(count_ptr, 1)
+def test_the_predicted_launch_is_the_last_of_the_cell(notebook: Notebook) -> None:
+    both = "double[(1,)](x, out, 100, BLOCK=128)\ndouble[(10_000,)](x, out, 100, BLOCK=128)"
+    card(notebook, both)
+    of_both = notebook.names["report"].kernels[0].prediction
+    card(notebook, "double[(10_000,)](x, out, 100, BLOCK=128)")
+    assert of_both.time_ms == notebook.names["report"].kernels[0].prediction.time_ms
+    card(notebook)
+    assert of_both.time_ms > notebook.names["report"].kernels[0].prediction.time_ms
 
-counting[(4,)](torch.zeros(1, dtype=torch.int32))
+
+@pytest.mark.parametrize(
+    ("statement", "has_line"),
+    [("tl.atomic_add(places_ptr, 1)", True), ("tl.atomic_add(places_ptr + tl.load(places_ptr), 1)", False)],
+)
+def test_a_launch_that_changes_integers_has_a_line_unless_addresses_depend_on_them(
+    notebook: Notebook, statement: str, has_line: bool
+) -> None:
+    counting = f"""
+@triton.jit
+def counting(places_ptr):
+    {statement}
+
+counting[(4,)](torch.zeros(8, dtype=torch.int32))
 """
     ran = notebook.triton(counting)
     assert ran.error is None
-    assert not predicted_line(ran.shown[-1]["text/plain"])
+    assert bool(predicted_line(ran.shown[-1]["text/plain"])) == has_line

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -11,11 +12,13 @@ import triton.language as tl
 
 import kernellab
 from kernellab.errors import KernellabError
+from kernellab.explain.prediction_requests import PredictionRequest
 from kernellab.store.columns import PREDICTED_COLUMNS, Status
 from kernellab.timing.config import Config
 from kernellab.tune.predicting import predicted_final
 from kernellab.tune.result import Row
 from kernellab.views.figures.tuning import overlap_words
+from kernellab.workers.worker import Job
 from tests.labs import shared_lab
 
 N = 300_000
@@ -126,17 +129,17 @@ def test_configs_that_agree_with_the_reference_come_before_quicker_ones() -> Non
 
 @pytest.mark.slow
 def test_an_unpredicted_config_does_not_stop_the_others(lab: kernellab.Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kernellab.explain import parallel_predictions
+    pool = lab.compiler.pool
+    run, predictions = pool.run, []
 
-    predict, calls = parallel_predictions.predict_implementation, []
+    def fail_once(job: Job[Any, Any], *limits: Any, **more: Any) -> Any:
+        if isinstance(job.payload, PredictionRequest):
+            predictions.append(job)
+            if len(predictions) == 1:
+                raise KernellabError("Its addresses are not known.")
+        return run(job, *limits, **more)
 
-    def fail_once(*arguments: object) -> object:
-        calls.append(arguments)
-        if len(calls) == 1:
-            raise KernellabError("Its addresses are not known.")
-        return predict(*arguments)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(parallel_predictions, "predict_implementation", fail_once)
+    monkeypatch.setattr(pool, "run", fail_once)
     tuning = lab.tune(scale, grid, X, OUT, N, configs=blocks(64, 1024))
     assert tuning.is_predicted
     assert tuning.frame["predicted_ms"].notna().sum() == 1

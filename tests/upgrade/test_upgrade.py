@@ -222,7 +222,7 @@ def test_a_worker_makes_the_same_snapshot_as_this_process(lab: kernellab.Lab, mo
     assert len(kept) == 1
     store.database.execute("DELETE FROM snapshots")
     keep = tune_verbs._keep_snapshot
-    monkeypatch.setattr(tune_verbs, "_keep_snapshot", lambda *call: keep(*call[:4], True))
+    monkeypatch.setattr(tune_verbs, "_keep_snapshot", lambda *call, is_now: keep(*call, is_now=False))
     tuned(lab, config())
     for thread in lab.compiler.pool._background:
         thread.join(60)

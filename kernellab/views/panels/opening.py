@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -19,10 +20,10 @@ from kernellab._triton.kernel import (
     supplied_names,
 )
 from kernellab.checking.reference import Reference, ReferenceFunction, check_of
-from kernellab.errors import UsageError
+from kernellab.errors import KernellabError, UsageError
 from kernellab.explain.devices import device_for
 from kernellab.explain.prediction import Prediction
-from kernellab.explain.prediction_verbs import quick_prediction
+from kernellab.explain.prediction_requests import predict_quickly
 from kernellab.explore.controls import Subject, plan_controls
 from kernellab.explore.evaluator import BYTES_AT_MOST, Evaluator, OnCpu, OnGpu, OutputComparer
 from kernellab.explore.points import Keeper, PointHistory, Requests
@@ -125,7 +126,11 @@ def _predict(session: Session, implementation: Implementation) -> Prediction | N
     if not session.predicts:
         return None
     target = implementation.kernel.target
-    return quick_prediction(implementation, device_for(target, session.model if target == session.target else ""))
+    device = device_for(target, session.model if target == session.target else "")
+    compiler = session.compiler
+    with suppress(KernellabError):  # a worker that died or was too slow costs the prediction alone
+        return predict_quickly(compiler.pool, implementation, device, compiler.timeout_s)
+    return None
 
 
 def _runner(

@@ -12,9 +12,10 @@ import triton.language as tl
 import kernellab
 from kernellab.errors import UsageError, WorkerDied
 from kernellab.explain.devices import named_device
-from kernellab.explain.parallel_predictions import predict_all, predict_request, request_of
 from kernellab.explain.prediction import Prediction
-from kernellab.explain.prediction_verbs import predict_implementation
+from kernellab.explain.prediction_requests import PredictionRequest, predict_all, predict_quickly, request_of
+from kernellab.explain.prediction_verbs import predict_implementation, quick_prediction
+from kernellab.explain.prediction_worker import answer_prediction
 from kernellab.launch.calls import UserCall
 from kernellab.registry.calls import compile_call
 from kernellab.timing.launches import Implementation
@@ -42,10 +43,10 @@ class ObservedPool:
 
     def __init__(self, pool: Any, failure: Exception | None = None) -> None:
         self.workers, self._pool, self._failure = pool.workers, pool, failure
-        self.handlers: list[Any] = []
+        self.requests: list[PredictionRequest] = []
 
     def run(self, job: Job[Any, Any], *limits: Any, **more: Any) -> Any:
-        self.handlers.append(job.handler)
+        self.requests.append(job.payload)
         if self._failure is not None:
             raise self._failure
         return self._pool.run(job, *limits, **more)
@@ -76,10 +77,10 @@ def times_of(outcomes: list[Any]) -> list[tuple[float, float, float]]:
 def test_workers_predict_what_this_process_does(lab: kernellab.Lab, pool: ObservedPool) -> None:
     launches = launches_of(lab, by_length=False)
     outcomes = predict_all(pool, launches, DEVICE, 60.0)
-    assert pool.handlers == [predict_request] * 2
     request = request_of(launches[0], DEVICE)
     assert request is not None
-    assert predict_request(request, print) == outcomes[0]
+    assert pool.requests == [request, request_of(launches[1], DEVICE)]
+    assert answer_prediction(request, print).prediction == outcomes[0]
     assert times_of(outcomes) == times_of([predict_implementation(each, DEVICE) for each in launches])
 
 
@@ -89,7 +90,7 @@ def test_a_launch_whose_trip_counts_lie_in_memory_is_predicted_with_them(
     launches = launches_of(lab, by_length=True)
     request = request_of(launches[0], DEVICE)
     assert request is not None
-    assert predict_request(request, print) is None
+    assert answer_prediction(request, print).needs_contents
     outcomes = predict_all(pool, launches, DEVICE, 60.0)
     assert times_of(outcomes) == times_of([predict_implementation(each, DEVICE) for each in launches])
     assert (
@@ -98,10 +99,23 @@ def test_a_launch_whose_trip_counts_lie_in_memory_is_predicted_with_them(
     )
 
 
-def test_one_launch_needs_no_worker(lab: kernellab.Lab, pool: ObservedPool) -> None:
-    (outcome,) = predict_all(pool, launches_of(lab, by_length=False)[:1], DEVICE, 60.0)
-    assert isinstance(outcome, Prediction)
-    assert not pool.handlers
+@pytest.mark.parametrize("by_length", [False, True])
+def test_a_quick_prediction_by_a_worker_is_that_of_this_process(
+    lab: kernellab.Lab, pool: ObservedPool, by_length: bool
+) -> None:
+    launch = launches_of(lab, by_length=by_length)[0]
+    prediction = predict_quickly(pool, launch, DEVICE, 60.0)  # type: ignore[arg-type]
+    expected = quick_prediction(launch, DEVICE)
+    assert times_of([prediction]) == times_of([expected])
+    assert [request.is_quick for request in pool.requests] == [True]
+
+
+def test_a_launch_of_nothing_is_not_asked_for(lab: kernellab.Lab, pool: ObservedPool) -> None:
+    x, out, lengths = torch.zeros(ROWS, COLUMNS), torch.empty(ROWS), torch.zeros(ROWS, dtype=torch.int32)
+    call = UserCall(lab.bind(sum_rows), (0,), (x, out, lengths, COLUMNS), {"BLOCK": 128, "BY_LENGTH": False})
+    launch = compile_call(lab.session(), call, takes_best=False)
+    assert predict_quickly(pool, launch, DEVICE, 60.0) is None  # type: ignore[arg-type]
+    assert not pool.requests
 
 
 def test_a_worker_that_dies_costs_its_own_prediction_alone(lab: kernellab.Lab) -> None:
