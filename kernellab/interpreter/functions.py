@@ -13,8 +13,7 @@ import math
 import re
 import textwrap
 from collections.abc import Callable
-from functools import cache
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import triton.language as tl
@@ -22,6 +21,8 @@ from triton.runtime import interpreter as upstream
 
 from kernellab.interpreter.faults import UnsupportedOperation
 from kernellab.interpreter.values import Array, add_taint, holds_payloads, plain, wrap
+
+T = TypeVar("T")
 
 _standard = tl.standard
 
@@ -196,7 +197,23 @@ def _scan_serially(blocks: list[Array], dtypes: list[Any], axis: int, combine_fn
     return [np.moveaxis(result, 0, axis) for result in results]
 
 
-@cache
+def kept_on_function(make: Callable[[Any], T]) -> Callable[[Any], T]:
+    """Return a cache of ``make`` for functions of kernels, whose entries are attributes and end with their function.
+
+    A kernel and what is made of it refer to each other: in a dict, such as Triton's own, both would stay for good.
+    """
+    name = f"_kernellab_{make.__name__}"
+
+    def kept(function: Any) -> T:
+        attributes = vars(function)
+        if name not in attributes:
+            attributes[name] = make(function)
+        return cast(T, attributes[name])
+
+    return kept
+
+
+@kept_on_function
 def _has_branches(combine_fn: Any) -> bool:
     """Whether a combine function may branch on the value of an element."""
     try:

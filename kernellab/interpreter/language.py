@@ -280,8 +280,7 @@ def checked_builder() -> CheckedBuilder:
     upstream._validate_np_data_size = lambda data, dtype: True
     upstream.FunctionRewriter._transform_ast = _transform
     upstream.FunctionRewriter._find_def = _first_def_line
-    prepared = cache(prepare)
-    upstream.InterpretedFunction.__call__ = lambda function, *values, **options: prepared(function)(*values, **options)
+    upstream.InterpretedFunction.__call__ = lambda function, *values, **options: prepare(function)(*values, **options)
     upstream.InterpretedFunction.__getitem__ = _refuse_launch
     vars(upstream).update({f"{_PREFIX}{name}": function for name, function in {**BUILTINS, **SYNTAX}.items()})
     _patch_language(builder)
@@ -293,6 +292,7 @@ def _refuse_launch(function: Any, grid: Any) -> Any:
     raise InterpretedCheckError(f"{function.fn.__name__}[...] is launched inside of a kernel; call it")
 
 
+@functions.kept_on_function
 def prepare(function: Any) -> Callable[..., Any]:
     """Return the Python function that interprets a kernel; builtins imported by name are made usable."""
     namespace = function.fn.__globals__
@@ -302,7 +302,7 @@ def prepare(function: Any) -> Callable[..., Any]:
         elif tl.core.is_builtin(value) and not isinstance(value, type):
             is_promise = value.__name__ in _PROMISES
             namespace[name] = partial(_promise, value.__name__) if is_promise else _add_semantic(value)
-    rewritten: Callable[..., Any] = function.rewrite()
+    rewritten: Callable[..., Any] = function.rewriter.rewrite_ast()  # `rewrite` keeps it for good
     return rewritten
 
 
