@@ -28,12 +28,14 @@ from kernellab.workers.forks_and_interrupts import Interrupted
 
 if TYPE_CHECKING:
     from kernellab.lab import Lab
+    from kernellab.store import Store
 
 _CONFIG = ("triton.runtime.autotuner", "Config")  # by name: loading the extension loads no Triton
 _LINE = re.compile(r"^(?:[^'\"#]*[=(]\s*)?(?P<sigil>%%?)(?P<magic>triton\w*)\s(?P<given>.*)$", re.DOTALL)
 _KERNEL_PARAMETERS = {"kernel", "left", "right", "launch"}
 _LAUNCHING = {"triton_tune", "triton_bench", "triton_why", "triton_predict"}  # they take names of the notebook, too
 _HELP = {"triton", "triton_help"}
+_MOST_VERSIONS = 50
 _MAY_LAUNCH = re.compile(r"triton|import|%run")  # a cell that brings kernels
 _CHOICES = {
     "--show": SHOWN,
@@ -218,7 +220,7 @@ def _completions(sigil: str, magic: str, before: list[str], token: str) -> Itera
     lab = lab_of_shell()
     if lab is None:
         return None
-    return _kept_words(lab, parser, bool([word for word in before if word and not word.startswith("-")]))
+    return _kept_words(lab, parser, bool([word for word in before if word and not word.startswith("-")]), token)
 
 
 def _option_values(magic: str, option: argparse.Action) -> list[str] | None:
@@ -249,17 +251,26 @@ def _devices(with_target: str = "") -> list[str]:
     return [name for name, device in DEVICES.items() if device.target.startswith(with_target)]
 
 
-def _kept_words(lab: Lab, parser: argparse.ArgumentParser, has_first: bool) -> Iterable[str] | None:
-    """Return kernels by name and version, and tags, as the positional arguments of a magic take them."""
+def _kept_words(lab: Lab, parser: argparse.ArgumentParser, has_first: bool, token: str) -> Iterable[str] | None:
+    """Return kernels by name and version, and tags, as the positional arguments of a magic take them.
+
+    Of a name with many versions, those are the newest until ``name@`` is typed.
+    """
     positional = {action.dest for action in parser._actions if not action.option_strings}
-    versions = lab.kernels.outlines()
-    kernels = dict.fromkeys(name for version in versions for name in (version.name, version.label))
-    tags = dict.fromkeys(tag for tags in lab.kernels.store.tags().values() for tag in tags)
+    store = lab.kernels.store
     if "tags" in positional and has_first:
-        return tags
+        return _tags(store)
     if "text" in positional:
-        return dict.fromkeys((*(version.name for version in versions), *tags))
-    return kernels if positional & _KERNEL_PARAMETERS else None
+        return dict.fromkeys((*store.overview.numbers(most=1), *_tags(store)))
+    if not positional & _KERNEL_PARAMETERS:
+        return None
+    numbers = store.overview.numbers(token, *([] if "@" in token else [_MOST_VERSIONS]))
+    labels = ([name, *(f"{name}@{number}" for number in kept)] for name, kept in numbers.items())
+    return [word for words in labels for word in words]
+
+
+def _tags(store: Store) -> dict[str, None]:
+    return dict.fromkeys(tag for tags in store.tags().values() for tag in tags)
 
 
 def _magic_parser(sigil: str, magic: str) -> argparse.ArgumentParser | None:

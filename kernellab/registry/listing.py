@@ -27,8 +27,8 @@ from kernellab.source import (
     Opaque,
     is_name,
 )
-from kernellab.store import LaunchRow, Measurement, Outline, RecordedLaunch, Store, Use, Version
-from kernellab.store.overview import UNUSED
+from kernellab.store import Measurement, Outline, Store, Use, Version
+from kernellab.store.overview import UNUSED, LaunchOutline
 
 if TYPE_CHECKING:
     from kernellab._triton.kernel import Kernel
@@ -190,27 +190,28 @@ def _summary(outline: Outline, use: Use, failure: tuple[str, float] | None, is_h
 def _with_details(store: Store, rows: Sequence[VersionRow]) -> Iterator[VersionRow]:
     """The rows with what the store has to be asked for version by version: tags, notes, configs and times."""
     ids = [row.id for row in rows]
+    measured = store.history.measured(ids)
     launches, tags, notes = store.overview.telling_launches(ids), store.tags(ids), store.notes_by_version(ids)
     for row in rows:
-        more = _config_and_time(launches.get(row.id, []), store.history.best(row.id))
+        more = _config_and_time(launches.get(row.id, []), store.history.best(row.id) if row.id in measured else None)
         yield replace(row, tags=tags.get(row.id, ()), notes=notes.get(row.id, ()), **more)
 
 
-def _config_and_time(launches: Sequence[LaunchRow], best: Measurement | None) -> dict[str, Any]:
-    by_user = [row for row in launches if row.launch.is_launch]
+def _config_and_time(launches: Sequence[LaunchOutline], best: Measurement | None) -> dict[str, Any]:
+    by_user = [launch for launch in launches if launch.is_launch]
     last = by_user[-1] if by_user else launches[-1] if launches else None
-    last_config = launched_config(last.launch) if last else ""
+    last_config = launched_config(last) if last else ""
     if best is not None:
         words = config_words(best.config)
         return {"last_config": last_config, "config": words, "best_ms": best.time_ms, "where": best.device}
-    timed = [row for row in by_user if row.launch.where == "gpu" and row.seconds is not None]
-    fastest = min(timed, key=lambda row: row.seconds or 0.0, default=None)
+    timed = [launch for launch in by_user if launch.where == "gpu" and launch.seconds is not None]
+    fastest = min(timed, key=lambda launch: launch.seconds or 0.0, default=None)
     shown = fastest or last
     return {
         "last_config": last_config,
-        "config": shown.launch.config if shown else "",
+        "config": shown.config if shown else "",
         "best_ms": None if fastest is None or fastest.seconds is None else fastest.seconds * 1e3,
-        "where": fastest.launch.device if fastest else shown.launch.where if shown else "",
+        "where": fastest.device if fastest else shown.where if shown else "",
     }
 
 
@@ -224,10 +225,9 @@ def _status(use: Use, failure: tuple[str, float] | None, is_helper: bool) -> Ver
     return VersionStatus.NEVER if use.last is None else VersionStatus.COMPILED
 
 
-def launched_config(launch: RecordedLaunch) -> str:
+def launched_config(launch: LaunchOutline) -> str:
     """The config of a launch in words; of a kernel without configs, its integer constexprs and ``num_warps``."""
-    sizes = {a.name: a.value for a in launch.arguments if a.constexpr and type(a.value) is int}
-    return launch.config or config_words({**sizes, "num_warps": launch.options.get("num_warps")})
+    return launch.config or config_words(launch.constants)
 
 
 def config_words(config: Mapping[str, Any]) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kernellab.source import require, require_type
-from kernellab.store.content import LaunchRow
+from kernellab.source import parse_json, require, require_type
 from kernellab.store.database import Database
-from kernellab.store.decoding import LATEST, launch_row_of, require_moment
+from kernellab.store.decoding import LATEST, require_moment, require_seconds
 
 Ids = Collection[int] | None
 """The versions that a query is for; None for all."""
@@ -20,6 +19,10 @@ _LAUNCH = "CASE WHEN json_valid(launch) THEN launch END"
 _BY = f"COALESCE(json_extract({_LAUNCH}, '$.by'), 'launch')"
 _IS_LAUNCH = f"({_BY} = 'launch' AND json_extract({_LAUNCH}, '$.grid') IS NOT NULL)"
 _ON_GPU = f"json_extract({_LAUNCH}, '$.where') = 'gpu' AND seconds IS NOT NULL"
+_CONSTEXPRS = (  # the arguments as JSON: SQLite would round large numbers
+    f"(SELECT json_group_array(json(value)) FROM json_each({_LAUNCH}, '$.arguments') "
+    "WHERE CASE type WHEN 'object' THEN json_extract(value, '$.constexpr') END)"
+)
 _CLOSURE = "CASE WHEN json_valid(closure) THEN closure END"
 
 
@@ -64,6 +67,22 @@ UNUSED = Use()
 
 
 @dataclass(frozen=True, slots=True)
+class LaunchOutline:
+    """A launch without its signature and arguments; see `LaunchRow` and `RecordedLaunch`.
+
+    ``constants`` are its integer constexprs and ``num_warps``, by name.
+    """
+
+    version_id: int
+    is_launch: bool
+    config: str
+    where: str
+    device: str
+    constants: Mapping[str, int | None]
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Overview:
     """Reads what is listed of versions. A query for all of them reads no source, and decodes no launch."""
 
@@ -83,6 +102,20 @@ class Overview:
         query = f"SELECT id, name, version, cell, created FROM versions WHERE {condition} ORDER BY name, version"
         rows = self.database.rows(query, values)
         return self.database.read_rows("versions", rows, _outline)
+
+    def numbers(self, prefix: str = "", most: int = _MOST_LAUNCHES) -> dict[str, list[int]]:
+        """Return the newest ``most`` versions of each name whose labels begin with ``prefix``: numbers by name."""
+        rows = self.database.rows(
+            "SELECT name, version FROM (SELECT name, version, ROW_NUMBER() OVER (PARTITION BY name "
+            "ORDER BY version DESC) AS late FROM versions WHERE substr(name || '@' || version, 1, length(?)) = ?) "
+            "WHERE late <= ? ORDER BY name, version",
+            (prefix, prefix, most),
+        )
+        by_name: dict[str, list[int]] = {}
+        for name, number in rows:
+            if isinstance(name, str) and isinstance(number, int):
+                by_name.setdefault(name, []).append(number)
+        return by_name
 
     def helpers(self) -> set[int]:
         """Return the versions whose kernel, name and text, is a helper of another one."""
@@ -108,22 +141,24 @@ class Overview:
             owner: Use(last, late, launches, runs, was_run == 1) for owner, last, late, launches, runs, was_run in rows
         }
 
-    def telling_launches(self, ids: Collection[int]) -> dict[int, list[LaunchRow]]:
+    def telling_launches(self, ids: Collection[int]) -> dict[int, list[LaunchOutline]]:
         """Return the launches of some versions that a listing shows, by version, the latest last.
 
         They are the last one, the last one by the user, and the fastest of these on a GPU.
         """
         condition, values = among("version_id", ids)
+        texts = ", ".join(f"json_extract({_LAUNCH}, '$.{name}')" for name in ("config", "where", "device"))
         rows: list[Any] = self.database.rows(
-            "SELECT id, version_id, launch, seconds, count, created, last FROM (SELECT *, "
+            f"SELECT id, version_id, json_valid(launch), is_launch, {texts}, {_CONSTEXPRS}, "
+            f"json_extract({_LAUNCH}, '$.options.num_warps'), seconds FROM (SELECT *, "
             "ROW_NUMBER() OVER (PARTITION BY version_id, is_launch ORDER BY last DESC, id DESC) AS late, "
             "ROW_NUMBER() OVER (PARTITION BY version_id, is_timed ORDER BY seconds, id) AS slow "
             f"FROM (SELECT *, {_IS_LAUNCH} AS is_launch, {_IS_LAUNCH} AND {_ON_GPU} AS is_timed FROM launches "
             f"WHERE {condition})) WHERE late = 1 OR is_timed AND slow = 1 ORDER BY last, id",
             values,
         )
-        by_version: dict[int, list[LaunchRow]] = {}
-        for row in self.database.read_rows("launches", rows, launch_row_of):
+        by_version: dict[int, list[LaunchOutline]] = {}
+        for row in self.database.read_rows("launches", rows, _launch_outline):
             by_version.setdefault(row.version_id, []).append(row)
         return by_version
 
@@ -143,6 +178,29 @@ def _outline(number: int, name: str, version: int, cell: str, created: float) ->
     notebook, _, cell = cell.rpartition(", ") if ".ipynb, " in cell else ("", "", cell)
     require_outline(name, version, created)
     return Outline(number, name, version, notebook, cell, created)
+
+
+def _launch_outline(
+    _: int,
+    owner: int,
+    is_json: int,
+    is_launch: int | None,
+    config: str,
+    where: str,
+    device: str | None,
+    constexprs: str,
+    num_warps: int | None,
+    seconds: float | None,
+) -> LaunchOutline:
+    require(is_json == 1, "the launch", "no JSON", "a launch as JSON")
+    device = device or ""  # earlier releases wrote none
+    for name, text in (("config", config), ("where", where), ("device", device)):
+        require_type(text, str, name)
+    require_type(num_warps, int | None, "num_warps")
+    require_seconds(seconds, "seconds")
+    sizes = {argument["name"]: argument["value"] for argument in parse_json(constexprs)}
+    integers = {name: value for name, value in sizes.items() if type(name) is str and type(value) is int}
+    return LaunchOutline(owner, is_launch == 1, config, where, device, {**integers, "num_warps": num_warps}, seconds)
 
 
 def require_outline(name: str, version: int, created: float) -> None:

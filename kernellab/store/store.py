@@ -107,6 +107,13 @@ class History:
         )
         return self.database.read_rows("measurements", rows, record)
 
+    def measured(self, version_ids: Ids = None) -> set[int]:
+        """Return the versions, or those of some versions, that have measurements."""
+        condition, values = among("id", version_ids)
+        has_some = "EXISTS (SELECT 1 FROM measurements WHERE version_id = versions.id)"
+        rows = self.database.rows(f"SELECT id FROM versions WHERE {condition} AND {has_some}", values)
+        return {number for (number,) in rows if isinstance(number, int)}
+
     def best(self, version_id: int) -> Measurement | None:
         """Return the fastest good measurement of the newest key, or None; later outcomes override earlier ones.
 

@@ -12,7 +12,7 @@ import pytest
 from kernellab.errors import UnknownName
 from kernellab.registry import Registry
 from kernellab.registry.listing import listing, search
-from kernellab.store import Measurement, Store
+from kernellab.store import Argument, Measurement, Store
 from tests.store import hostile
 from tests.store.test_store import ADD
 
@@ -83,6 +83,39 @@ def test_a_listing_decodes_launches_of_shown_versions_alone() -> None:
     assert shown.more == 10
 
 
+def test_a_listing_decodes_no_argument_but_constexprs() -> None:
+    store = store_of(1)
+    store.database.execute("UPDATE launches SET launch = json_set(launch, '$.arguments[0].shape', 'none')")
+    with reading_no_broken_row():
+        (row,) = search(store).rows
+    assert row.last_config == "BLOCK=64"
+
+
+def test_a_listing_shows_large_constexprs_as_they_are() -> None:
+    store = Store(None)
+    added = store.add(ADD, "a", "k")
+    large = Argument("SEED", "scalar", constexpr=True, value=2**60 + 1)
+    store.history.add_launch(added.id, replace(hostile.LAUNCH, arguments=(*hostile.LAUNCH.arguments, large), config=""))
+    (row,) = search(store).rows
+    assert row.last_config == f"BLOCK=64, SEED={2**60 + 1}, num_warps=2"
+
+
+@pytest.mark.parametrize("member", ["config", "where", "options.num_warps"])
+def test_a_listing_leaves_a_damaged_launch_out_with_a_warning(member: str) -> None:
+    store = store_of(1)
+    store.database.execute(f"UPDATE launches SET launch = json_set(launch, '$.{member}', 0.5)")
+    with pytest.warns(UserWarning, match="Row 1 of launches .* cannot be read"):
+        (row,) = search(store).rows
+    assert (row.label, row.last_config) == ("k@1", "")
+
+
+def test_a_listing_asks_for_the_measurements_of_measured_versions_alone() -> None:
+    store = store_of(2)
+    never_measured = store.add(ADD, "never", "k")
+    assert store.history.measured() == {1, 2}
+    assert store.history.measured([2, never_measured.id]) == {2}
+
+
 def test_a_listing_decodes_the_last_launch_of_a_version_and_counts_all() -> None:
     store = Store(None)
     added = store.add(ADD, "a", "k")
@@ -122,6 +155,15 @@ def test_the_best_measurement_is_the_only_one_that_is_decoded() -> None:
         best = store.history.best(added.id)
     assert best is not None
     assert best.config == {"BLOCK": 16}
+
+
+def test_of_a_name_with_many_versions_the_newest_are_offered_until_one_is_asked_for() -> None:
+    store = store_of(30)
+    store.add(ADD, "other", "other")
+    assert store.overview.numbers("k", most=3) == {"k": [28, 29, 30]}
+    assert store.overview.numbers("k@2") == {"k": [2, *range(20, 30)]}
+    assert store.overview.numbers(most=1) == {"k": [30], "other": [1]}
+    assert store.overview.numbers("%") == {}
 
 
 def test_names_are_offered_without_their_source() -> None:
