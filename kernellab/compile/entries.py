@@ -8,7 +8,7 @@ import os
 import shutil
 import time
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,11 @@ Listing = tuple[tuple[str, int], ...]
 """The names and sizes of the files in a folder."""
 
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, UsageError)
+SIZES = "sizes.json"
+"""The sizes of compiled kernels by folder, next to these: to ask for those of all files takes a second for 10,000."""
+
 _SPARED_S = 3600.0
+_SETTLED_S = 10.0  # what is changed later has another time of change, on any file system
 
 
 def read_entry(folder: Path, digest: str, job: CompileJob) -> Compiled:
@@ -171,14 +175,14 @@ def evict(folder: Path, limit_bytes: int, *, clock: Callable[[], float] = time.t
 
     Entries used within the last hour stay: a session may use them.
     """
-    entries = sorted(_entries(folder), key=lambda entry: entry[1])
-    total = sum(size for _, _, size in entries)
-    freed, oldest_spared = 0, clock() - _SPARED_S
-    for path, used, size in entries:
-        if total - freed <= limit_bytes or used > oldest_spared:
+    entries = sorted(_measured_entries(folder, clock()), key=lambda entry: entry.used_ns)
+    total = sum(entry.size_bytes for entry in entries)
+    freed, oldest_spared_ns = 0, (clock() - _SPARED_S) * 1e9
+    for entry in entries:
+        if total - freed <= limit_bytes or entry.used_ns > oldest_spared_ns:
             break
-        shutil.rmtree(path, ignore_errors=True)
-        freed += size
+        shutil.rmtree(entry.path, ignore_errors=True)
+        freed += entry.size_bytes
     return freed
 
 
@@ -188,11 +192,59 @@ def mark_used(path: Path) -> None:
         os.utime(path)
 
 
-def _entries(folder: Path) -> list[tuple[Path, float, int]]:
-    """Return (path, time of last use, bytes) of every compiled kernel: FOLDER/ab/abcd..., or a leftover of a build."""
-    entries = []
-    for path in [*folder.glob("??/*"), *folder.glob(".*")]:
-        with contextlib.suppress(OSError):  # another process may be evicting, or building, at the same time
-            size = sum(size_bytes for _, size_bytes in listing_of(path))
-            entries.append((path, path.stat().st_mtime, size))
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A compiled kernel, FOLDER/ab/abcd..., or a leftover of a build; ``used_ns`` is when it was used or changed."""
+
+    path: str
+    used_ns: int
+    size_bytes: int
+
+
+def _measured_entries(folder: Path, now: float) -> list[_Entry]:
+    """Return all entries; the sizes of those that did not change are read from a file, which is written anew."""
+    known, entries = _known_sizes(folder), []
+    for path, used_ns in _folders_of_entries(folder):
+        kept_ns, size_bytes = known.get(path, (0, 0))
+        if kept_ns != used_ns:
+            size_bytes = sum(size_bytes for _, size_bytes in listing_of(Path(path)))
+        entries.append(_Entry(path, used_ns, size_bytes))
+    settled_ns = (now - _SETTLED_S) * 1e9
+    sizes = {entry.path: (entry.used_ns, entry.size_bytes) for entry in entries if entry.used_ns < settled_ns}
+    if sizes != known:
+        with contextlib.suppress(OSError):  # they are measured again
+            write_whole(folder / SIZES, json.dumps(sizes, separators=(",", ":")).encode())
     return entries
+
+
+def _known_sizes(folder: Path) -> dict[str, tuple[int, int]]:
+    """Return (time of last use, bytes) by path, as `_measured_entries` wrote them; {} where the file is none of its."""
+    with contextlib.suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):
+        sizes = {
+            path: (int(used_ns), int(size))
+            for path, (used_ns, size) in json.loads((folder / SIZES).read_text()).items()
+        }
+        if all(size >= 0 for _, size in sizes.values()):
+            return sizes
+    return {}
+
+
+def _folders_of_entries(folder: Path) -> Iterator[tuple[str, int]]:
+    """Yield each entry with the time of its last use, in nanoseconds since 1970."""
+    for entry in _scan(folder):
+        if entry.name.startswith("."):
+            yield from _with_time(entry)
+        elif len(entry.name) == 2:
+            for kernel in _scan(entry.path):
+                yield from _with_time(kernel)
+
+
+def _scan(folder: Path | str) -> list[os.DirEntry[str]]:
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        return list(entries)
+    return []
+
+
+def _with_time(entry: os.DirEntry[str]) -> Iterator[tuple[str, int]]:
+    with contextlib.suppress(OSError):  # another process may be evicting, or building, at the same time
+        yield entry.path, entry.stat().st_mtime_ns

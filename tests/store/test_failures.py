@@ -18,7 +18,7 @@ import torch
 
 import kernellab
 from kernellab.compile.cache import Compiler
-from kernellab.compile.entries import GRAPH, evict, mark_used
+from kernellab.compile.entries import GRAPH, SIZES, evict, mark_used
 from kernellab.compile.types import compile_job
 from kernellab.compile.worker import BuildRequest, compile_kernel
 from kernellab.errors import StoreError
@@ -352,6 +352,30 @@ def test_eviction_deletes_the_oldest_until_the_rest_fits(tmp_path: Path) -> None
     assert evict(tmp_path, 1500, clock=lambda: 10_000.0) == 1000
     assert (tmp_path / "bb/two").exists()
     assert evict(tmp_path, 0, clock=lambda: (tmp_path / "bb/two").stat().st_mtime + 1) == 0, "it was just used"
+
+
+def test_eviction_asks_for_the_sizes_of_changed_kernels_alone(tmp_path: Path) -> None:
+    for name in ("aa/one", "bb/two"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "k.cubin").write_bytes(b"x" * 1000)
+        os.utime(tmp_path / name, (1000, 1000))
+    assert evict(tmp_path, 2000, clock=lambda: 10_000.0) == 0
+    for name in ("aa/one", "bb/two"):
+        (tmp_path / name / "k.cubin").write_bytes(b"x" * 5000)
+    assert evict(tmp_path, 2000, clock=lambda: 10_000.0) == 0, "no folder has changed"
+    os.utime(tmp_path / "bb/two", (2000, 2000))
+    assert evict(tmp_path, 6000, clock=lambda: 10_000.0) == 0
+    assert evict(tmp_path, 5000, clock=lambda: 10_000.0) == 1000
+    assert not (tmp_path / "aa/one").exists()
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"a": 1}', '{"a": [1, -5]}', '{"a": ["b", 1]}'])
+def test_eviction_measures_again_where_the_kept_sizes_are_damaged(tmp_path: Path, content: str) -> None:
+    (tmp_path / "aa/one").mkdir(parents=True)
+    (tmp_path / "aa/one/k.cubin").write_bytes(b"x" * 1000)
+    os.utime(tmp_path / "aa/one", (1000, 1000))
+    (tmp_path / SIZES).write_text(content)
+    assert evict(tmp_path, 500, clock=lambda: 10_000.0) == 1000
 
 
 @pytest.mark.slow
