@@ -38,9 +38,12 @@ if TYPE_CHECKING:
     import pandas
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from numpy import integer
+    from numpy.typing import NDArray
 
 
 _MOST_LABELLED = 40
+_MOST_INTERVALS = 500
 _MOST_UNTIMED = 24
 _MOST_FAILURES = 6
 _MOST_TICKS = 24
@@ -148,7 +151,7 @@ def is_predicted(frame: pandas.DataFrame) -> bool:
 def varying(frame: pandas.DataFrame) -> list[str]:
     """Return the parameters and options that have more than one value in a frame."""
     names = frame.columns[: list(frame.columns).index("status")]
-    return [name for name in names if frame[name].map(value_text).nunique() > 1]
+    return [name for name in names if len({*map(value_text, frame[name].unique())}) > 1]
 
 
 def config_text(row: Any, names: Sequence[str]) -> str:
@@ -218,10 +221,13 @@ def _needs_words(row: Any) -> str:
 
 
 def _draw_curve(axes: Axes, frame: pandas.DataFrame, timed: pandas.DataFrame, theme: Theme) -> None:
-    places = range(1, len(timed) + 1)
-    colours = [theme.differs if status == Status.DIFFERS else theme.other for status in timed["status"]]
-    axes.vlines(places, timed["low_ms"], timed["high_ms"], color=colours, alpha=0.5, linewidth=1)
-    axes.scatter(places, timed["time_ms"], marker=".", color=colours, s=9)
+    from numpy import arange
+
+    places = arange(1, len(timed) + 1)
+    differs = (timed["status"] == Status.DIFFERS).to_numpy()
+    for rows, colour in ((~differs, theme.other), (differs, theme.differs)):
+        _draw_intervals(axes, places[rows], timed[rows], colour)
+        axes.plot(places[rows], timed["time_ms"][rows], ".", color=colour, markersize=3)
     _add_differs_legend(axes, timed, theme)
     winner = frame.attrs.get("winner")
     marked = Status.NOT_TIMED if is_predicted(frame) else Status.OK
@@ -239,10 +245,17 @@ def _draw_curve(axes: Axes, frame: pandas.DataFrame, timed: pandas.DataFrame, th
     label(axes, theme, x="rank", y="predicted ms" if is_predicted(frame) else "ms")
 
 
+def _draw_intervals(axes: Axes, places: NDArray[integer[Any]], rows: pandas.DataFrame, colour: str) -> None:
+    """Draw the intervals of configs as lines, of more than there are pixels as one band."""
+    if len(rows) <= _MOST_INTERVALS:
+        axes.vlines(places, rows["low_ms"], rows["high_ms"], color=colour, alpha=0.5, linewidth=1)
+    else:
+        axes.fill_between(places, rows["low_ms"], rows["high_ms"], color=colour, alpha=0.5, linewidth=1)
+
+
 def _draw_parameter(axes: Axes, frame: pandas.DataFrame, timed: pandas.DataFrame, name: str, theme: Theme) -> None:
     values = sorted(timed[name].dropna().unique(), key=lambda value: (isinstance(value, str), value))
-    places = {value_text(value): float(place) for place, value in enumerate(values)}
-    at = timed[name].map(lambda value: places.get(value_text(value), -1.0))
+    at = timed[name].map({value: place for place, value in enumerate(values)}).astype(float).fillna(-1.0)
     spread = [0.16 * ((i * 7) % 11 / 5 - 1) for i in range(len(timed))]  # beside each other, the same way every time
     axes.plot(at + spread, timed["time_ms"], ".", color=theme.other, markersize=4, alpha=0.7)
     best = timed["time_ms"].groupby(at).min()
