@@ -34,6 +34,7 @@ from kernellab.compile.worker import compile_kernel
 from kernellab.notebook.cell import CellOptions, run_cell
 from kernellab.registry.listing import listing_of_version, search
 from kernellab.store import Store
+from kernellab.views.bundles import bundle_of
 
 RESULT = Path(__file__).parent / "results" / "growth.txt"
 SHELL_CELLS = 1000
@@ -166,6 +167,7 @@ def cell_figures(lab: Lab, folder: Path, seconds: list[float]) -> dict[str, floa
         "compiled kernels, MiB": sum(files) / 2**20,
         "%triton_ls, ms": milliseconds(lambda: search(store)),
         "%triton_ls --all, ms": milliseconds(lambda: search(store, every=True)),
+        "%triton_ls --all with its card, ms": milliseconds(lambda: bundle_of(search(store, every=True))),
         "%triton_ls TEXT, ms": milliseconds(lambda: search(store, "+ 77,")),
         "%triton_ls --status launched, ms": milliseconds(lambda: search(store, status="launched")),
         "listing of one version, ms": milliseconds(lambda: listing_of_version(lab.kernels, last)),
@@ -176,6 +178,7 @@ def cell_figures(lab: Lab, folder: Path, seconds: list[float]) -> dict[str, floa
         "opening the store, ms": milliseconds(lambda: Store(folder).close()),
         "opening a lab, ms": milliseconds(lambda: Lab(store=folder).close()),
         "tidying, ms": milliseconds(lab.tidy, 1),
+        "tidying again, ms": milliseconds(lab.tidy, 1),
     }
 
 
@@ -197,7 +200,7 @@ def launches(size: int) -> str:
         lab._pool = lab.compiler.pool = LinkingPool(lab._pool)  # type: ignore[assignment]
         kernel = lab.bind(copy_kernel)
         lab.kernels.add(kernel)
-        parts.append(series("launches on the CPU", size // 10, lambda i: kernel[(1,)](x, y, 16, BLOCK=16)))
+        parts.append(series("launches on the CPU", size, lambda i: kernel[(1,)](x, y, 16, BLOCK=16)))
         title = "launches on the CPU, each on new tensors"
         parts.append(series(title, size // 10, lambda i: kernel[(1,)](torch.zeros(4096), torch.zeros(4096), 16, 16)))
         with lab.launches.recording(undoes=True):
@@ -249,7 +252,6 @@ def tuning_figures(configs: Any, bench: Any, folder: Path, tune: Callable[..., A
     """Return what a tuning takes per config at its begin and its end, and what its views take."""
     from kernellab.store.columns import Status
     from kernellab.tune.result import Records, Tuning
-    from kernellab.views.bundles import bundle_of
     from kernellab.views.figures.tuning import timings_figure
 
     store = Store(folder)
