@@ -26,6 +26,7 @@ from kernellab.workers.forks_and_interrupts import rlock
 
 if TYPE_CHECKING:
     from kernellab.benchmark.result import Watch as BenchmarkWatch
+    from kernellab.lab import Lab
     from kernellab.tune.dispatch.result import Watch as DispatchWatch
     from kernellab.tune.progress import Watch
 
@@ -48,6 +49,9 @@ class DisplayHandle(Protocol):
     def end(self) -> None:
         """Leave the last view, or nothing."""
 
+    def replace(self, result: object, /) -> bool:
+        """Show a result in place of the display; False where that cannot be."""
+
 
 Show = Callable[[LiveView], DisplayHandle]
 Render = Callable[[float], LiveView]
@@ -58,12 +62,14 @@ Ticking = Callable[[Callable[[], None]], AbstractContextManager[None]]
 class Board:
     """One display: it appears after ``delay_s`` seconds, and is drawn with the elapsed seconds.
 
-    Threads may draw on it at once, as those of two launches that compile.
+    ``release`` takes the display once it shows nothing: it cannot be removed, but another board may use it. Threads may
+    draw on it at once, as those of two launches that compile.
     """
 
     show: Show
     clock: Callable[[], float]
     delay_s: float
+    release: Callable[[DisplayHandle], None] = lambda handle: None
     begin_s: float = field(init=False)
     handle: DisplayHandle | None = None
     _lock: threading.RLock = field(default_factory=rlock)
@@ -84,15 +90,23 @@ class Board:
         """Leave the last view, if anything was shown."""
         with self._lock:
             if self.handle is not None:
-                self.draw(render)
+                view = render(self.clock() - self.begin_s)
+                self.handle.update(view)
                 self.handle.end()
+                if view is NOTHING:
+                    self._release()
 
     def clear(self) -> None:
         """Remove the display, because a result replaces it."""
         with self._lock:
             if self.handle is not None:
                 self.handle.update(NOTHING)
-                self.handle = None
+                self._release()
+
+    def _release(self) -> None:
+        if self.handle is not None:
+            self.release(self.handle)
+            self.handle = None
 
 
 @dataclass(slots=True)
@@ -140,6 +154,7 @@ class LiveProgress:
         self._cell = cell
         self._compiles: _Compiles | None = None
         self._finished: dict[tuple[type, str], tuple[object, Board]] = {}
+        self._released: tuple[object, DisplayHandle] | None = None
         self._open = 0
         self._lock = rlock()
 
@@ -150,7 +165,7 @@ class LiveProgress:
         """
         if self._open:
             return lambda progress: None
-        board = Board(self._show, self._clock, _DELAY_S)
+        board = self._board(_DELAY_S)
         drawn_s = [board.begin_s]
 
         def report(progress: tuple[int, int]) -> None:
@@ -186,7 +201,13 @@ class LiveProgress:
 
     @contextmanager
     def compiling(self, kernel: str) -> Iterator[None]:
-        """Count a compile of this cell, and show how many are done while the context is open."""
+        """Count a compile of this cell, and show how many are done while the context is open.
+
+        Compiles of a tuning or benchmark show nothing of their own.
+        """
+        if self._open:
+            yield
+            return
         with self._lock:
             compiles = self._cell_compiles()
             compiles.begin(kernel)
@@ -200,6 +221,14 @@ class LiveProgress:
             with self._lock:
                 compiles.end()
             compiles.board.finish(compiles.view)
+
+    def show_result(self, result: object) -> None:
+        """Show a result of the cell, in place of a display that shows nothing any more, where there is one."""
+        handle = self._take_released()
+        if handle is None or not handle.replace(result):
+            import IPython.display  # only in a shell
+
+            IPython.display.display(result)
 
     def clear_replaced(self, result: object) -> None:
         """Clear the display of a tuning or benchmark of this cell when its result is shown."""
@@ -217,7 +246,7 @@ class LiveProgress:
 
         ``shown`` takes the progress, the seconds, and how it ended if not well.
         """
-        board = Board(self._show, self._clock, delay_s)
+        board = self._board(delay_s)
         self._open += 1
         ended = ""
 
@@ -236,10 +265,30 @@ class LiveProgress:
             board.finish(lambda seconds: shown(latest, seconds, ended))
             self._finished[kind, kernel] = self._cell(), board
 
+    def _board(self, delay_s: float) -> Board:
+        return Board(self._show_in_cell, self._clock, delay_s, self._release)
+
+    def _show_in_cell(self, shown: LiveView) -> DisplayHandle:
+        """Show a view on a display of this cell that shows nothing any more, or on a new one."""
+        handle = self._take_released()
+        if handle is None:
+            return self._show(shown)
+        handle.update(shown)
+        return handle
+
+    def _release(self, handle: DisplayHandle) -> None:
+        with self._lock:
+            self._released = self._cell(), handle
+
+    def _take_released(self) -> DisplayHandle | None:
+        with self._lock:
+            (cell, handle), self._released = self._released or (None, None), None
+        return handle if cell is not None and cell == self._cell() else None
+
     def _cell_compiles(self) -> _Compiles:
         cell = self._cell()
         if self._compiles is None or self._compiles.cell != cell or cell is None:
-            self._compiles = _Compiles(Board(self._show, self._clock, _DELAY_S), cell)
+            self._compiles = _Compiles(self._board(_DELAY_S), cell)
         return self._compiles
 
 
@@ -288,15 +337,37 @@ class TerminalLine:
         """Leave an empty line."""
         self.update(NOTHING)
 
+    def replace(self, result: object, /) -> bool:
+        """Show no result: a line is too short."""
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class NotebookDisplay:
+    """A display in the output of a cell; its end leaves the last view."""
+
+    handle: Any
+
+    def update(self, shown: LiveView, /) -> None:
+        """Replace the view."""
+        self.handle.update(shown)
+
+    def end(self) -> None:
+        """Leave the last view."""
+
+    def replace(self, result: object, /) -> bool:
+        """Show a result in place of the view."""
+        self.handle.update(result)
+        return True
+
 
 def show_in_notebook(shown: LiveView) -> DisplayHandle:
-    """Show a view in the output of the running cell; its end leaves the last view."""
+    """Show a view in the output of the running cell."""
     import IPython.display  # only in a shell
 
     handle: Any = IPython.display.DisplayHandle()
     handle.display(shown)
-    handle.end = lambda: None
-    return handle  # type: ignore[no-any-return]
+    return NotebookDisplay(handle)
 
 
 def terminal_display(stream: IO[str]) -> Show:
@@ -316,3 +387,11 @@ def progress_of(shell: Any) -> LiveProgress:
     if getattr(shell, "kernel", None) is None:
         return LiveProgress(terminal_display(sys.stdout), cell=cell)
     return LiveProgress(show_in_notebook, cell=cell)
+
+
+def show_report(lab: Lab, report: object) -> None:
+    """Show the report of a cell, in place of the progress of its compiles where that was shown."""
+    import IPython.display  # only in a shell
+
+    live = lab.launches.reporter
+    (live.show_result if isinstance(live, LiveProgress) else IPython.display.display)(report)

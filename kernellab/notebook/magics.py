@@ -135,6 +135,7 @@ class TritonMagics(LabMagics):
         __tracebackhide__ = True
         lab = self.lab  # once it is open, Triton is imported
         from kernellab.notebook.cell import CellOptions, require_checks, run_cell_async
+        from kernellab.notebook.live import show_report
 
         options = CellOptions(**vars(parse_options(self.triton, "%%triton", line)))
         _require_options(options)
@@ -148,7 +149,7 @@ class TritonMagics(LabMagics):
         if options.output:
             self.shell.user_ns[options.output] = report
         if not options.quiet:
-            display(report)
+            show_report(lab, report)
         require_checks(report)
 
     @magic_arguments()

@@ -32,6 +32,7 @@ class Display:
     def __init__(self) -> None:
         self.shown: list[LiveView] = []
         self.displays = 0
+        self.replaced: object = None
 
     def __call__(self, shown: LiveView) -> Display:
         self.displays += 1
@@ -43,6 +44,10 @@ class Display:
 
     def end(self) -> None:
         """Nothing is left to do."""
+
+    def replace(self, result: object) -> bool:
+        self.replaced = result
+        return True
 
 
 @dataclass
@@ -169,6 +174,44 @@ def test_launches_of_a_benchmark_have_no_display_of_their_own() -> None:
     bench.clock.now += 2
     report((1, 3))
     assert bench.display.displays == 1
+
+
+def test_compiles_of_a_tuning_have_no_display_of_their_own() -> None:
+    bench = Bench()
+    live = bench.live()
+    with live.tuning("add"), live.compiling("add"):
+        bench.wait(2)
+    assert bench.display.displays == 1
+    assert not any("compiling add" in shown.text for shown in bench.display.shown)
+
+
+def test_what_comes_after_a_compile_takes_its_empty_display() -> None:
+    bench = Bench()
+    live = bench.live()
+    with live.compiling("add"):
+        bench.wait(2)
+    report = live("add")
+    bench.clock.now += 2
+    report((1, 3))
+    assert bench.display.shown[-1].text == "add: 1 of 3 programs"
+    bench.clock.now += 1
+    report((3, 3))
+    live.show_result("the card")
+    assert (bench.display.displays, bench.display.replaced) == (1, "the card")
+    with live.compiling("add"):
+        bench.wait(2)
+    assert bench.display.displays == 2, "a card is there to stay"
+
+
+def test_a_display_of_an_earlier_cell_is_left_alone() -> None:
+    bench = Bench()
+    live = bench.live()
+    with live.compiling("add"):
+        bench.wait(2)
+    bench.cell += 1
+    with live.compiling("add"):
+        bench.wait(2)
+    assert bench.display.displays == 2
 
 
 def test_an_interrupted_tuning_leaves_its_state_and_stops_ticking() -> None:
