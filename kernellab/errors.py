@@ -28,11 +28,14 @@ of, at the line of the user's code that it comes from.
 
 from __future__ import annotations
 
+import errno
 import linecache
 import reprlib
 import sys
 import textwrap
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from types import FrameType
@@ -188,6 +191,20 @@ class JudgeFailed(KernellabError):
 
 class StoreError(KernellabError):
     """The database cannot be read or written, or there is no room for a compiled kernel."""
+
+
+NO_LAB = "The lab cannot be opened"
+
+
+@contextmanager
+def refused_by_system(subject: str) -> Iterator[None]:
+    """Raise a `StoreError` for what the system refuses in the context, such as room on a disk, with what to do."""
+    try:
+        yield
+    except OSError as exc:
+        where = f" ({exc.filename})" if exc.filename else ""
+        advice = "Free space on that disk" if exc.errno in {errno.ENOSPC, errno.EDQUOT} else "Correct that"
+        raise StoreError(f"{subject}: {exc.strerror or exc}{where}. {advice}, then try again.") from exc
 
 
 def timeout_text(subject: str, seconds: float, outcome: str = "did not finish") -> str:

@@ -10,7 +10,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -32,6 +31,7 @@ from kernellab.launch.bound_launch import Trials
 from kernellab.timing.bench import BenchOptions
 from kernellab.timing.gpu_bench import worker_bench
 from kernellab.timing.launches import Implementation
+from kernellab.workers.scratch import Scratch
 from kernellab.workers.worker import Job
 
 _START_S = 120.0
@@ -148,10 +148,10 @@ def numbered_binary(compiled: Compiled) -> Iterator[tuple[Compiled, bool]]:
     except NoLineTable:
         yield compiled, False
         return
-    with tempfile.TemporaryDirectory(prefix="kernellab-numbered-", ignore_cleanup_errors=True) as folder:
+    with Scratch() as folder:
         shutil.copytree(compiled.folder, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(DISASSEMBLY))
-        Path(folder, compiled.binary_path.name).write_bytes(binary)
-        yield replace(compiled, folder=Path(folder)), True
+        (folder / compiled.binary_path.name).write_bytes(binary)
+        yield replace(compiled, folder=folder), True
 
 
 def _machine_code(compiled: Compiled) -> tuple[StageLine, ...]:

@@ -5,7 +5,6 @@ Timing and samples need a GPU. A generated file can repeat the launch.
 
 from __future__ import annotations
 
-import tempfile
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +31,7 @@ from kernellab.timing.bench import BenchOptions
 from kernellab.timing.gpu_bench import gpu_bench
 from kernellab.timing.launches import Implementation
 from kernellab.timing.provenance import ceilings_here
+from kernellab.workers.scratch import Scratch
 
 
 def traffic_of_call(session: Session, call: UserCall) -> Traffic:
@@ -70,7 +70,7 @@ def sample_launch(session: Session, implementation: Implementation, timeout_s: f
 
 def with_counters(profile: Profile, owner: Kernel, implementation: Implementation, timeout_s: float) -> Profile:
     """Return a profile with the hardware counters of Nsight Compute, or with a note why there are none."""
-    with tempfile.TemporaryDirectory(prefix="kernellab-counters-") as folder:
+    with Scratch() as folder:
         path = Path(folder, "reproducer.py")
         try:
             path.write_text(reproducer_of(owner, implementation), encoding="utf-8")

@@ -19,7 +19,7 @@ from kernellab._triton.kernel import Kernel, is_kernel
 from kernellab._triton.specialize import warm
 from kernellab.compile.cache import COMPILE_WORKER, Compiler, named_target
 from kernellab.compile.entries import evict
-from kernellab.errors import KernellabError, StoreError, UsageError, value_message, warn_user
+from kernellab.errors import NO_LAB, KernellabError, StoreError, UsageError, refused_by_system, value_message, warn_user
 from kernellab.gpu.trial import GpuTrials
 from kernellab.interpreter.runner import INTERPRET_WORKER, Interpreter, modules_ahead
 from kernellab.launch.calls import UserCall, require_kernel, require_launch
@@ -52,6 +52,7 @@ _GPU_HANDLERS = "kernellab.timing.bench_worker"  # which imports those of trials
 class Workspace:
     """The state behind the verbs of a `Lab`, and those over its store: a context manager that starts processes late."""
 
+    @refused_by_system(NO_LAB)
     def __init__(self, target: str | None = None, store: str | Path | None = None) -> None:
         self.settings = read_settings()
         self._interpreting: str | None = None
@@ -73,11 +74,9 @@ class Workspace:
         self.compiler = Compiler(
             self._pool, self._artifacts_folder(folder), self.settings.timeout_s, instead=self._spare_artifacts_folder
         )
-        self.kernels = Registry(
-            Store(None if self._scratch else folder), self._revive, bind=self.bind, notebook=self.settings.notebook
-        )
-        log = self.kernels.store.trials
-        self._trials = GpuTrials(self.settings.timeout_s, self.settings.isolate, log, _GPU_HANDLERS)
+        kept = Store(None if self._scratch else folder)
+        self.kernels = Registry(kept, self._revive, bind=self.bind, notebook=self.settings.notebook)
+        self._trials = GpuTrials(self.settings.timeout_s, self.settings.isolate, kept.trials, _GPU_HANDLERS)
         self.set_interpreting_aside()
 
     def set_interpreting_aside(self) -> None:
@@ -102,6 +101,7 @@ class Workspace:
         where = self.kernels.store.path or "memory"
         return f"<{type(self).__name__} for {self.target}, which keeps its kernels in {where}>"
 
+    @refused_by_system(NO_LAB)
     def start(self, wait: bool = False) -> None:
         """Start the workers and load the slow libraries in the background, or before returning if ``wait``.
 

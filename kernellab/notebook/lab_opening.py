@@ -11,7 +11,6 @@ lock is held meanwhile, and magics wait for the opening first.
 from __future__ import annotations
 
 import contextlib
-import errno
 import gc
 import threading
 from collections.abc import Callable
@@ -19,7 +18,7 @@ from functools import cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from kernellab.errors import KernellabError, StoreError, UsageError
+from kernellab.errors import NO_LAB, KernellabError, UsageError, refused_by_system
 from kernellab.workers.forks_and_interrupts import at_fork, in_background, lock, rlock, run_uninterrupted
 
 if TYPE_CHECKING:
@@ -92,11 +91,8 @@ class LabOpening:
             if self._is_closed:
                 raise UsageError("The lab is closed: run %load_ext kernellab for another one.")
             if self._lab is None:
-                try:
-                    with _COLLECTION_PAUSE:
-                        self._lab = self._open_lab()
-                except OSError as exc:
-                    raise StoreError(_why_not_open(exc)) from exc
+                with _COLLECTION_PAUSE, refused_by_system(NO_LAB):
+                    self._lab = self._open_lab()
             return self._lab
 
     def _close(self) -> None:
@@ -124,13 +120,6 @@ def load_card() -> None:
 def _try_to_import(name: str) -> None:
     with _COLLECTION_PAUSE, contextlib.suppress(Exception):  # who uses it imports it again
         import_module(name)
-
-
-def _why_not_open(exc: OSError) -> str:
-    """Say what the system refused to the opening of a lab, and what to do."""
-    where = f" ({exc.filename})" if exc.filename else ""
-    advice = "Free space on that disk" if exc.errno in {errno.ENOSPC, errno.EDQUOT} else "Correct that"
-    return f"The lab cannot be opened: {exc.strerror or exc}{where}. {advice}, then run the cell again."
 
 
 class _CollectionPause:

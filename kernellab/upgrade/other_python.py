@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
@@ -24,6 +23,7 @@ from kernellab.store import snapshot_from_jsonable
 from kernellab.store.decoding import launch_digest
 from kernellab.upgrade.recompiling import LaunchToCompile, RecompiledLaunch, recompile_all
 from kernellab.upgrade.winners import Winner
+from kernellab.workers.scratch import Scratch
 
 _PROGRAM = (
     "import sys; from kernellab.lab import Lab; from kernellab.upgrade.other_python import write_compiles; "
@@ -49,7 +49,7 @@ def compile_elsewhere(python: str | Path, store: Path, winners: Sequence[Winner]
         UsageError: there is no such Python, or it lacks what the lab imports.
         KernellabError: its process failed.
     """
-    with tempfile.TemporaryDirectory(prefix="kernellab-upgrade-") as folder:
+    with Scratch() as folder:
         request, answer = Path(folder, "request.json"), Path(folder, "answer.json")
         wanted = [[w.version.id, w.digest, w.before is None or not w.before.has_code] for w in winners]
         request.write_text(json.dumps(wanted), encoding="utf-8")

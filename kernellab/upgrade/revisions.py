@@ -8,7 +8,6 @@ import importlib.machinery
 import re
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import Any
 from kernellab._triton.kernel import is_kernel
 from kernellab.errors import SourceError, UsageError, first_line
 from kernellab.settings import child_environment
+from kernellab.workers.scratch import Scratch
 
 _EXPECTED = "expected a commit, such as HEAD~1; a file, such as old.py or old.py::KERNEL; or PACKAGE==VERSION"
 _REQUIREMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9.!+_-]*")
@@ -57,11 +57,11 @@ def earlier_file(path: Path, against: str) -> Iterator[EarlierFile]:
         other = Path(name).resolve()
         yield EarlierFile(other, against, (import_root(other),), _sibling_names(other), kernel)
         return
-    with tempfile.TemporaryDirectory(prefix="kernellab-") as folder:
+    with Scratch() as folder:
         if "==" in against:
-            yield _file_of_package(path, against, Path(folder))
+            yield _file_of_package(path, against, folder)
         else:
-            yield _file_of_commit(path, against, Path(folder))
+            yield _file_of_commit(path, against, folder)
 
 
 @contextmanager

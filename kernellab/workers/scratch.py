@@ -10,18 +10,25 @@ import uuid
 import weakref
 from pathlib import Path
 
+from kernellab.errors import refused_by_system
+
 _IN_MEMORY = Path("/dev/shm")
 _ROOM_BYTES = 1 << 20  # as much as a large compiled kernel takes
 
 
 class Scratch:
-    """A temporary folder on a disk with room, deleted by the process that made it, not by its forks."""
+    """A temporary folder on a disk with room, deleted by the process that made it, not by its forks.
+
+    Raises:
+        StoreError: no disk has room for one.
+    """
 
     def __init__(self) -> None:
         folder = temporary_folder()
         if not has_room(folder) and has_room(_IN_MEMORY):
             folder = _IN_MEMORY
-        self.path = Path(tempfile.mkdtemp(prefix="kernellab-", dir=folder))
+        with refused_by_system("A temporary folder cannot be made"):
+            self.path = Path(tempfile.mkdtemp(prefix="kernellab-", dir=folder))
         self._delete = weakref.finalize(self, _delete, self.path, os.getpid())
 
     def close(self) -> None:

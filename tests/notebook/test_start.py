@@ -332,9 +332,7 @@ for cell in ("%%triton\\nx = 1", "%triton_ls"):
     shell.run_cell(cell)
 """
     done = run_shell(program, tmp_path)
-    sentence = (
-        "The lab cannot be opened: No space left on device (/full). Free space on that disk, then run the cell again."
-    )
+    sentence = "The lab cannot be opened: No space left on device (/full). Free space on that disk, then try again."
     assert "Traceback" not in done.stdout + done.stderr
     assert " ".join(done.stdout.split()) == " ".join(["ran", *[f"StoreError: {sentence}"] * 2])
     assert done.stderr.count(sentence) == 1
@@ -344,7 +342,7 @@ def test_an_error_of_the_system_is_raised_as_one_of_the_lab() -> None:
     def open_lab() -> Any:
         raise OSError(errno.EMFILE, "Too many open files")
 
-    with pytest.raises(StoreError, match=r"^The lab cannot be opened: Too many open files\. .* run the cell again\.$"):
+    with pytest.raises(StoreError, match=r"^The lab cannot be opened: Too many open files\. .* try again\.$"):
         LabOpening(open_lab).lab()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import random
@@ -9,6 +10,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import warnings
 from importlib.util import find_spec
 from pathlib import Path
@@ -339,6 +341,27 @@ def test_a_disk_that_fills_up_while_a_process_writes_does_not_end_it(tmp_path: P
     assert (result.returncode, result.stdout) == (0, "401\n"), result.stderr
     assert result.stderr.count("UserWarning") == 1
     assert 1 <= len(Store(tmp_path).versions()) < 401
+
+
+def test_a_lab_that_finds_no_disk_for_a_temporary_folder_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "file/one"))
+    monkeypatch.setattr("kernellab.workers.scratch._IN_MEMORY", tmp_path / "file/two")
+    with pytest.raises(StoreError, match=r"^A temporary folder cannot be made: .* Correct that, then try again\.$"):
+        kernellab.Lab(store=":memory:")
+
+
+def test_what_the_system_refuses_to_a_new_lab_is_an_error_of_the_lab(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "/full")
+
+    monkeypatch.setattr("kernellab.lab.workspace.Pool", refuse)
+    with pytest.raises(StoreError) as caught:
+        kernellab.Lab(store=":memory:")
+    sentence = "The lab cannot be opened: No space left on device (/full). Free space on that disk, then try again."
+    assert str(caught.value) == sentence
 
 
 def test_eviction_deletes_the_oldest_until_the_rest_fits(tmp_path: Path) -> None:
