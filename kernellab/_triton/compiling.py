@@ -12,7 +12,7 @@ import subprocess
 import textwrap
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -25,13 +25,14 @@ from triton.compiler.compiler import parse
 from triton.compiler.errors import CompilationError, CompileTimeAssertionFailure
 
 from kernellab._triton.mlir import flattened_parameters, graph_of_module
+from kernellab._triton.option_reads import watch_options
 from kernellab._triton.specialize import Specialization, source_of
 from kernellab._triton.targets import gpu_target
 from kernellab.advice import in_plain_words
 from kernellab.errors import CompileError, Place
 from kernellab.ir.graph import Graph, Location
 from kernellab.ir.lines import location_of_line
-from kernellab.source import Closure
+from kernellab.source import INTEGER_OPTIONS, Closure
 from kernellab.target import Target
 
 warnings.filterwarnings("ignore", message=".*TRITON_DEFAULT_FP_FUSION.*")
@@ -107,6 +108,23 @@ def build_ttir(function: Any, special: Specialization, target: Target, closure: 
         return lowering.lower_to_graph(lowering.module, _metadata(lowering.options, target)), lowering.context
 
 
+def build_ttir_for_any_count(
+    function: Any, special: Specialization, target: Target, closure: Closure
+) -> tuple[Any, Any, bool]:
+    """As `build_ttir`, and whether the TTIR is the same for all values of the `INTEGER_OPTIONS`.
+
+    It is where none of them was read on the way. Gluon's stage has its own ways to the options, and always counts.
+    """
+    if function.is_gluon():
+        return *build_ttir(function, special, target, closure), False
+    with translate_errors(closure, target):
+        lowering = _begin_lowering(function, special, target, watched=INTEGER_OPTIONS)
+        metadata = _metadata(lowering.options, target)
+        unwatched = {name: value for name, value in metadata.items() if name not in INTEGER_OPTIONS}
+        module = lowering.lower_to_graph(lowering.module, unwatched)
+    return module, lowering.context, not lowering.reads
+
+
 def raw_module(function: Any, special: Specialization, target: Target) -> tuple[Any, Any, Callable[[Any], Any]]:
     """The raw TTIR of a jit function: the module, its context, and the function that runs the ttir stage on it.
 
@@ -118,13 +136,17 @@ def raw_module(function: Any, special: Specialization, target: Target) -> tuple[
 
 @dataclass(slots=True)
 class _Lowering:
-    """A raw TTIR module with the kernel's name, the module's context and the remaining stages."""
+    """A raw TTIR module with the kernel's name, the module's context and the remaining stages.
+
+    ``reads`` takes the watched options that its frontend and stages read.
+    """
 
     name: str
     module: Any
     context: Any
     stages: dict[str, Any]
     options: Any
+    reads: set[str]
 
     def lower_to_graph(self, module: Any, metadata: dict[str, Any]) -> Any:
         """The module as optimised TTIR; of Gluon, as TTGIR with its layouts resolved."""
@@ -164,10 +186,11 @@ class _Clock:
         self._last = time.perf_counter()
 
 
-def _begin_lowering(function: Any, special: Specialization, target: Target) -> _Lowering:
+def _begin_lowering(function: Any, special: Specialization, target: Target, watched: Iterable[str] = ()) -> _Lowering:
     gpu = gpu_target(target)
     backend = make_backend(gpu)
-    options = backend.parse_options(dict(special.options))
+    parsed = backend.parse_options(dict(special.options))
+    options, reads = watch_options(parsed, watched) if watched else (parsed, set[str]())
     context = ir.context()
     ir.load_dialects(context)
     backend.load_dialects(context)
@@ -176,7 +199,7 @@ def _begin_lowering(function: Any, special: Specialization, target: Target) -> _
     module = source.make_ir(gpu, options, codegen, backend.get_module_map(), context)
     stages: dict[str, Any] = {}
     backend.add_stages(stages, options, source.language)
-    return _Lowering(str(source.name), module, context, stages, options)
+    return _Lowering(str(source.name), module, context, stages, parsed, reads)
 
 
 def _metadata(options: Any, target: Target) -> dict[str, Any]:

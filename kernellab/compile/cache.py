@@ -196,25 +196,28 @@ class Compiler:
     def effects(self, job: CompileJob, stop: Stop | None = None) -> Effects:
         """Return the kernel's effects on its arguments, from its TTIR; later stages are not compiled.
 
-        A kernel whose effects are known, from this or another session, starts no process.
+        A kernel whose effects are known, from this or another session, starts no process. Launches that differ in
+        ``num_warps`` or another of the `INTEGER_OPTIONS` share them, unless such an option was read for the TTIR.
         """
         known = self._known(job)
         if known is not None:
             return known.effects
         labels = job.closure.labels
-        key = job.digest, labels
-        if key not in self._effects:
-            effects = read_effects(self.folder, job.digest, labels)
-            if effects is None:
-                text = self._run_job(effects_of_job, job, job, stop)
-                keep_effects(self.folder, job.digest, text)
-                effects = effects_from_json(relabel_json(text, labels))
-                assert effects is not None, "a worker has the same analysis"
-            with self._lock:
-                self._effects[key] = effects
-                _drop_oldest(self._effects, self.most_held)
-            return effects
-        return self._effects[key]
+        digests = job.digest_for_any_count, job.digest
+        for digest in digests:
+            effects = self._effects.get((digest, labels)) or read_effects(self.folder, digest, labels)
+            if effects is not None:
+                break
+        else:
+            answer = self._run_job(effects_of_job, job, job, stop)
+            digest = digests[0] if answer.for_any_count else digests[1]
+            keep_effects(self.folder, digest, answer.text)
+            effects = effects_from_json(relabel_json(answer.text, labels))
+            assert effects is not None, "a worker has the same analysis"
+        with self._lock:
+            self._effects[digest, labels] = effects
+            _drop_oldest(self._effects, self.most_held)
+        return effects
 
     def effects_of_each(self, jobs: Sequence[CompileJob]) -> list[Effects]:
         """Return the effects of jobs, in order, found in parallel; raise the error of the first that has one."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +20,7 @@ from kernellab.display import Displayable, Drawable
 from kernellab.errors import StoreError, UsageError, choice_message
 from kernellab.settings import compiler_environment
 from kernellab.source import (
+    INTEGER_OPTIONS,
     Binding,
     Call,
     Closure,
@@ -66,6 +67,14 @@ class CompileJob:
     @cached_property
     def digest(self) -> str:
         """The hash that names the result: equal jobs have equal binaries and debug info."""
+        return self._digest_for(self.options)
+
+    @cached_property
+    def digest_for_any_count(self) -> str:
+        """The hash of what is the same for all values of the `INTEGER_OPTIONS`, such as ``num_warps``."""
+        return self._digest_for([*(each for each in self.options if each[0] not in INTEGER_OPTIONS), "any count"])
+
+    def _digest_for(self, options: Sequence[object]) -> str:
         import triton
 
         from kernellab._triton.specialize import compiler_variables  # keeps `import kernellab` light
@@ -78,7 +87,7 @@ class CompileJob:
             "signature": jsonable(self.signature),
             "constants": jsonable(self.constants),
             "attributes": jsonable(self.attributes),
-            "options": jsonable(self.options),
+            "options": jsonable(tuple(options)),
             "target": str(self.target),
             "variables": compiler_variables(),
             "override": _override_digest(dict(self.options).get("ir_override")),

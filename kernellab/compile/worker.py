@@ -14,7 +14,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from kernellab._triton.compiling import CompileOutput, build, build_ttir, raw_module, translate_errors
+from kernellab._triton.compiling import (
+    CompileOutput,
+    build,
+    build_ttir,
+    build_ttir_for_any_count,
+    raw_module,
+    translate_errors,
+)
 from kernellab._triton.drivers import build_launcher, read_amd_resources, read_resources, spill_bytes
 from kernellab._triton.loading import load
 from kernellab._triton.mlir import flattened_parameters, graph_of_module
@@ -23,7 +30,7 @@ from kernellab.compile.entries import EFFECTS, GRAPH, SUBJECT, SUMMARY, subject_
 from kernellab.compile.types import CompileJob
 from kernellab.errors import CompileError, StoreError
 from kernellab.ir.effects import effects_of, effects_to_json
-from kernellab.ir.graph import Graph, graph_to_json
+from kernellab.ir.graph import graph_to_json
 from kernellab.settings import take_compiler_environment
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
@@ -130,17 +137,23 @@ def _write(built: CompileOutput, job: CompileJob, folder: Path) -> None:
 
 def graph_of_job(job: CompileJob, progress: Callable[[Any], None]) -> str:
     """Return the graph of a job's optimised TTIR as JSON; later stages are not compiled."""
-    return graph_to_json(_graph_of_ttir(job))
-
-
-def effects_of_job(job: CompileJob, progress: Callable[[Any], None]) -> str:
-    """Return the effects of a job's optimised TTIR as JSON; later stages are not compiled."""
-    return effects_to_json(effects_of(_graph_of_ttir(job)))
-
-
-def _graph_of_ttir(job: CompileJob) -> Graph:
     module, context = build_ttir(*_specialized_kernel(job), job.target, job.closure)
-    return graph_of_module(module, context, flattened_parameters(dict(job.signature)))
+    return graph_to_json(graph_of_module(module, context, flattened_parameters(dict(job.signature))))
+
+
+@dataclass(frozen=True, slots=True)
+class EffectsText:
+    """The effects of a job as JSON; ``for_any_count`` says that they are the same for all its `INTEGER_OPTIONS`."""
+
+    text: str
+    for_any_count: bool
+
+
+def effects_of_job(job: CompileJob, progress: Callable[[Any], None]) -> EffectsText:
+    """Return the effects of a job's optimised TTIR; later stages are not compiled."""
+    module, context, for_any_count = build_ttir_for_any_count(*_specialized_kernel(job), job.target, job.closure)
+    graph = graph_of_module(module, context, flattened_parameters(dict(job.signature)))
+    return EffectsText(effects_to_json(effects_of(graph)), for_any_count)
 
 
 def raw_graph_of_job(job: CompileJob, progress: Callable[[Any], None]) -> str:

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from kernellab._triton.option_reads import watch_options
+
+
+@dataclass(frozen=True)
+class Options:
+    num_warps: int = 4
+    num_stages: int = 3
+    debug: bool = False
+
+    def key(self) -> str:
+        return str(sorted(self.__dict__.items()))
+
+
+def read_by_method(options: Options) -> object:
+    return options.key()
+
+
+def test_a_copy_equals_its_options_in_every_field() -> None:
+    watched, reads = watch_options(Options(num_warps=8), ["num_warps"])
+    assert not reads
+    assert (watched.num_warps, watched.num_stages, watched.debug) == (8, 3, False)
+    assert vars(watched) == {"num_warps": 8, "num_stages": 3, "debug": False}
+    assert isinstance(watched, Options)
+
+
+def test_only_the_watched_options_count_as_read() -> None:
+    watched, reads = watch_options(Options(), ["num_warps", "num_stages"])
+    assert not watched.debug
+    assert not hasattr(watched, "maxnreg")
+    assert not reads
+    assert watched.num_stages == 3
+    assert reads == {"num_stages"}
+
+
+@pytest.mark.parametrize("look", [hash, str, vars, dataclasses.asdict, dataclasses.replace, read_by_method])
+def test_a_look_at_all_options_reads_each(look: Callable[[Any], object]) -> None:
+    watched, reads = watch_options(Options(), ["num_warps", "num_stages"])
+    look(watched)
+    assert reads == {"num_warps", "num_stages"}
