@@ -44,7 +44,11 @@ class GridMemos:
 
     def evaluate(self, grid: Any, arguments: Mapping[str, Any]) -> Any:
         """Call a grid function, and remember its extents if it only computes."""
-        extents = grid(arguments)
+        try:
+            extents = grid(arguments)
+        except KeyError as exc:
+            note_arguments(exc, arguments)
+            raise
         if type(grid) is FunctionType:
             memo = self.by_code.get(id(grid.__code__)) or self._add_memo(grid)
             key = memo.values(grid)
@@ -59,6 +63,13 @@ class GridMemos:
             self.by_code.clear()
         memo = self.by_code[id(grid.__code__)] = GridMemo(grid.__code__, values_reader(grid, self.fixed))
         return memo
+
+
+def note_arguments(exc: KeyError, arguments: Mapping[str, Any]) -> None:
+    """Add the names of the arguments to the error of a grid function that asks for another one."""
+    name = exc.args[0] if exc.args else None
+    if isinstance(name, str) and name not in arguments:
+        exc.add_note(f"A grid function gets the arguments of its launch by name; here: {', '.join(arguments)}.")
 
 
 def values_reader(grid: FunctionType, fixed: Collection[str]) -> Callable[[FunctionType], Any]:

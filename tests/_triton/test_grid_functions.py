@@ -179,3 +179,9 @@ def test_learnt_launches_call_a_computing_grid_function_once_per_size(
 
 def grid_of(size: int) -> Any:
     return lambda meta: (count_call(size),)
+
+
+def test_a_misspelt_key_is_a_key_error_with_the_names_of_the_arguments() -> None:
+    with pytest.raises(KeyError, match="BLOK") as caught:
+        GridMemos(()).evaluate(lambda meta: (meta["BLOK"],), {"n": 5, "BLOCK": 16})
+    assert caught.value.__notes__ == ["A grid function gets the arguments of its launch by name; here: n, BLOCK."]

@@ -328,6 +328,18 @@ def test_a_launch_that_nobody_records_warns_of_what_its_checked_run_finds(
         assert lab.run(store_at, (1,), torch.zeros(16)[:4], 5).findings
 
 
+def test_a_misspelt_key_of_a_grid_function_is_a_key_error_with_the_names_of_the_arguments(lab: kernellab.Lab) -> None:
+    x, bound = torch.ones(4), lab.bind(samples.add_kernel)
+    with pytest.raises(KeyError, match="BLOK") as caught:
+        bound[lambda meta: (triton.cdiv(4, meta["BLOK"]),)](x, x, x, 4, BLOCK=16)
+    names = ", ".join(samples.add_kernel.arg_names)
+    assert caught.value.__notes__ == [f"A grid function gets the arguments of its launch by name; here: {names}."]
+    sizes = dict[int, int]()
+    with pytest.raises(KeyError, match="5") as caught:
+        bound[lambda meta: (sizes[5],)](x, x, x, 4, BLOCK=16)
+    assert not hasattr(caught.value, "__notes__")
+
+
 def test_a_kernel_or_a_function_of_other_parameters_is_no_grid(lab: kernellab.Lab) -> None:
     x, bound = torch.ones(4), lab.bind(samples.add_kernel)
     with pytest.raises(UsageError, match=r"lab\.run got a JITFunction instead"):
