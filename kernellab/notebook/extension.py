@@ -170,9 +170,9 @@ def unload_ipython_extension(shell: Any) -> None:
     _remove_cell_hook(shell)
     shell.display_formatter.formatters["text/plain"].pop(".".join(_CONFIG), None)
     magics = shell.magics_manager.registry.pop("TritonMagics", None)
+    HOOK.on_show = None
     if magics is not None:
         magics.opening.close()
-    HOOK.on_show = None
 
 
 def _pretty_config(config: Any, printer: Any, cycle: bool) -> None:

@@ -68,8 +68,16 @@ class LabOpening:
             self.lab()
 
     def close(self) -> None:
-        """Close the lab, after its opening if that has begun; it opens no more."""
-        run_uninterrupted(self._close)
+        """Close the lab, after the step of its opening that runs; no other begins, and it opens no more.
+
+        That step may import Triton, which the next cell must not do at the same time. Ctrl-C stops the wait at once,
+        and the lab goes on closing.
+
+        Raises:
+            Interrupted: instead of a KeyboardInterrupt.
+        """
+        self._is_closed = True  # before the wait: between two steps, the lock goes to either thread
+        run_uninterrupted(self._close, subject="The wait for the lab, which goes on closing,", patience_s=0)
 
     def _import(self, name: str) -> None:
         with self._lock:
@@ -97,7 +105,6 @@ class LabOpening:
 
     def _close(self) -> None:
         with self._lock:
-            self._is_closed = True
             lab, self._lab = self._lab, None
         if lab is not None:
             lab.close()

@@ -379,6 +379,39 @@ def test_unloading_while_the_lab_opens_waits_and_closes_it() -> None:
         opening.lab()
 
 
+def test_unloading_waits_for_the_step_that_runs_and_no_other_begins() -> None:
+    labs: list[Any] = []
+    opening = LabOpening(lambda: labs.append(_Lab()) or labs[-1])  # type: ignore[func-returns-value]
+    closing = threading.Thread(target=opening.close)
+    with opening._lock:  # as a step that imports Triton
+        closing.start()
+        while closing.is_alive() and not opening._is_closed:
+            pass
+        thread = opening.begin()
+        assert closing.is_alive()
+    closing.join()
+    thread.join()
+    assert labs == []
+
+
+def test_an_interrupt_ends_the_wait_for_the_end_at_once_and_the_lab_goes_on_closing() -> None:
+    may_end, has_ended = threading.Event(), threading.Event()
+
+    class SlowLab(_Lab):
+        def close(self) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+            may_end.wait(60)
+            has_ended.set()
+
+    opening = LabOpening(SlowLab)  # type: ignore[arg-type]
+    opening.lab()
+    with pytest.raises(Interrupted, match=r"^The wait for the lab, which goes on closing, was interrupted\.$"):
+        opening.close()
+    assert not has_ended.is_set()
+    may_end.set()
+    assert has_ended.wait(60)
+
+
 def test_unloading_before_the_lab_opens_keeps_it_from_opening() -> None:
     labs: list[Any] = []
     opening = LabOpening(lambda: labs.append(_Lab()) or labs[-1])  # type: ignore[func-returns-value]
