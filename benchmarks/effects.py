@@ -18,14 +18,18 @@ import triton.language as tl
 from kernellab._triton.compiling import raw_module
 from kernellab._triton.mlir import flattened_parameters, graph_of_module
 from kernellab._triton.specialize import specialize
+from kernellab.compile.cache import COMPILE_WORKER, Compiler
+from kernellab.compile.types import compile_job
 from kernellab.ir.effects import effects_of
 from kernellab.ir.graph import graph_from_json, graph_to_json
 from kernellab.target import parse_target
+from kernellab.workers.worker import Pool
 
 RESULT = Path(__file__).parent / "results" / "effects.txt"
 REPETITIONS = 15
 GOALS_MS = {"vector add": 5, "large": 60}
 LARGE_STEPS = 137
+SHARING_ROUNDS = 3
 
 
 @triton.jit
@@ -91,9 +95,32 @@ def row(name: str, kernel: Any) -> str:
     )
 
 
+def sharing(kernel: Any) -> str:
+    """Return how long twelve launches take whose TTIR is one, by their options, and twelve with other constants."""
+    x, y, out = (torch.zeros(4096) for _ in range(3))
+    by_options = [{"BLOCK": 128, "num_warps": w, "num_stages": s} for w in (1, 2, 4, 8) for s in (2, 3, 4)]
+    by_constants = [{"BLOCK": 128 << i, "num_warps": 4} for i in range(12)]
+    text = ""
+    for name, metas in (("num_warps and num_stages", by_options), ("a constant", by_constants)):
+        jobs = [compile_job(kernel, parse_target("cuda:90"), (x, y, out, 4095), meta) for meta in metas]
+        times = []
+        for _ in range(SHARING_ROUNDS):
+            with tempfile.TemporaryDirectory() as folder:
+                pool = Pool(COMPILE_WORKER, 1)
+                pool.start()
+                pool.wait_ready(60)
+                start = time.perf_counter()
+                Compiler(pool, Path(folder), 300).effects_of_each(jobs)
+                times.append((time.perf_counter() - start) * 1000)
+                pool.close()
+        text += f"effects of 12 launches of the large kernel that differ in {name}: {statistics.median(times):.0f} ms\n"
+    return text
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         rows = row("vector add", add) + row("large", large_kernel(Path(folder)))
+        rows += sharing(large_kernel(Path(folder)))
     text = (
         f"medians of {REPETITIONS}, ms; Triton {triton.__version__}, Python {sys.version.split()[0]}; "
         "optimised TTIR for cuda:90\n"

@@ -7,7 +7,8 @@ switches and block sizes of their own. Which attempts compile is found out first
 package and version; it is not part of any time. A launch that takes Triton over ``SECONDS_PER_LAUNCH`` is left out.
 
 ``jobs`` is what the notebook's process does for each launch: specialization, source and helpers. ``Triton`` is its own
-work up to the optimised TTIR, in this process. With ``--check``, the effects are written to a file, or compared with
+work up to the optimised TTIR, in this process. The processor time of all processes divided by the cores is what the cold
+run takes at least where nothing else runs. With ``--check``, the effects are written to a file, or compared with
 it if it is there, such as of an earlier revision.
 """
 
@@ -118,6 +119,12 @@ def recorded(package: str) -> Iterator[tuple[str, Any, dict[str, Any]]]:
                 yield f"{name} {number}", function, {**arguments, "sanitize_overflow": False}
 
 
+def worker_seconds(pool: Pool) -> float:
+    """Return the processor time of all workers of a pool."""
+    stats = (Path(f"/proc/{worker.pid}/stat").read_text().rpartition(")")[2].split() for worker in pool.workers)
+    return sum(int(stat[11]) + int(stat[12]) for stat in stats) / os.sysconf("SC_CLK_TCK")
+
+
 def found(compiler: Compiler, jobs: Sequence[Callable[[], CompileJob]]) -> tuple[float, dict[int, Any]]:
     """Return the seconds that the effects of all jobs take, and the answers by position."""
     begin = time.perf_counter()
@@ -186,7 +193,9 @@ def measured(launches: Sequence[tuple[str, Any, dict[str, Any]]], check: Path | 
         pool.start()
         pool.wait_ready(60)
         sources = [partial(job, function, given) for _, function, given in launches]
+        before = time.process_time(), worker_seconds(pool)
         cold_s, answers = found(Compiler(pool, Path(folder), 300), sources)
+        own_s, workers_s = time.process_time() - before[0], worker_seconds(pool) - before[1]
         fresh = Compiler(pool, Path(folder), 300)
         disk_s, again = found(fresh, sources)
         jobs = [source() for source in sources]
@@ -205,6 +214,8 @@ def measured(launches: Sequence[tuple[str, Any, dict[str, Any]]], check: Path | 
         f"from memory {memory_s:.2f} s\n"
         f"CPU for each: TTIR {statistics.fmean(triton_ms):.1f} ms (median {statistics.median(triton_ms):.1f}), "
         f"making the job {job_ms:.1f} ms\n"
+        f"CPU of the cold run: this process {own_s:.1f} s, workers {workers_s:.1f} s; "
+        f"on these cores without other load at least {(own_s + workers_s) / cores:.1f} s\n"
         f"Triton's TTIR alone on these cores: {statistics.fmean(triton_ms) * len(launches) / cores / 1e3:.1f} s\n"
     )
     return text + (f"{checked(check, results)}\n" if check else "")
