@@ -7,8 +7,8 @@ switches and block sizes of their own. Which attempts compile is found out first
 package and version; it is not part of any time. A launch that takes Triton over ``SECONDS_PER_LAUNCH`` is left out.
 
 ``jobs`` is what the notebook's process does for each launch: specialization, source and helpers. ``Triton`` is its own
-work up to the optimised TTIR, in this process. The processor time of all processes divided by the cores is the least that
-the cold run takes where nothing else runs. With ``--check``, the effects are written to a file, or compared with
+work up to the optimised TTIR, in this process. The processor time of all processes divided by the cores is the least
+that the cold run takes where nothing else runs. With ``--check``, the effects are written to a file, or compared with
 it if it is there, such as of an earlier revision.
 """
 
