@@ -28,7 +28,7 @@ from kernellab.errors import KernellabError
 from kernellab.registry.regressions import TimeChange
 from kernellab.store import Store
 from kernellab.target import device_name
-from kernellab.upgrade import retiming
+from kernellab.upgrade import verbs
 from kernellab.upgrade.result import UpgradeOutcome, UpgradeRow
 from kernellab.upgrade.verbs import upgrade_of
 from kernellab.upgrade.winners import stored_winners
@@ -98,13 +98,13 @@ def gate(folder: Path, seconds: float) -> Iterator[str]:
         yield f"{device_name()}, torch {torch.__version__}, Triton {before} -> {triton.__version__}"
         yield f"{len(upgrade.winners)} winners compared in {compared:.0f} s"
         rows, end = list(upgrade.winners), time.monotonic() + seconds
-        chosen = {_key_of(rows[i]) for i in retiming.rows_to_time(rows)}
+        chosen = {_key_of(rows[i]) for i in verbs.rows_to_time(rows)}
         timed: list[UpgradeRow] = []
         for row in sorted(rows, key=lambda row: _key_of(row) not in chosen):
             if time.monotonic() > end:
                 yield f"no time for {row.kernel}"
                 continue
-            timed.append(retiming.retimed_row(lab.session(None), winners[_key_of(row)], row))
+            timed.append(verbs.retimed_row(lab.session(None), winners[_key_of(row)], row))
     yield from _rows(timed, planted, chosen)
 
 

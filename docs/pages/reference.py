@@ -183,7 +183,6 @@ CHAPTERS = (
             "kernellab.registry.regressions.TimeChange",
             "kernellab.harvest.result.Harvest",
             "kernellab.harvest.record",
-            "kernellab.harvest.case_times",
             "kernellab.upgrade.result.Upgrade",
             "kernellab.upgrade.result.UpgradeRow",
             "kernellab.upgrade.result.UpgradeOutcome",

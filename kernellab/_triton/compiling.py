@@ -26,7 +26,7 @@ from triton.compiler.errors import CompilationError, CompileTimeAssertionFailure
 
 from kernellab._triton.mlir import flattened_parameters, graph_of_module
 from kernellab._triton.option_reads import watch_options
-from kernellab._triton.specialize import Specialization, source_of
+from kernellab._triton.specialize import RUN_KNOBS, Specialization, source_of
 from kernellab._triton.targets import gpu_target
 from kernellab.advice import in_plain_words
 from kernellab.errors import CompileError, Place
@@ -38,6 +38,7 @@ from kernellab.target import Target
 warnings.filterwarnings("ignore", message=".*TRITON_DEFAULT_FP_FUSION.*")
 
 _MAX_FILE_NAME = 150
+_MODE, _CASTS = "fpsan", "fpsan_homomorphic_casts"
 _GRAPH_STAGES = ("ttir", "ttgir")  # of Triton, of Gluon
 _LOG_BYTES = 16_000
 
@@ -353,3 +354,23 @@ def _names_in(exc: BaseException) -> set[str]:
     return {
         str(getattr(node, "id", getattr(node, "arg", None))) for node in nodes if isinstance(node, ast.Name | ast.arg)
     }
+
+
+def sanitizer_problem(target: Target) -> str:
+    """The reason why kernels for a target cannot be compiled with the sanitizer; "" where they can."""
+    if _CASTS not in RUN_KNOBS:
+        return f"Triton {triton.__version__} has no floating-point sanitizer as of 3.9"
+    return "" if target.backend == "cuda" else f"the sanitizer of floats is used on NVIDIA GPUs, not on {target}"
+
+
+@contextmanager
+def sanitized_floats() -> Iterator[None]:
+    """Compile what is launched inside a with statement with the sanitizer, in all threads of the process.
+
+    Casts are homomorphic: a sum of casts is the cast of the sum.
+    """
+    with knobs.compilation.scope():
+        knobs.compilation.instrumentation_mode = _MODE
+        if _CASTS in RUN_KNOBS:
+            setattr(knobs.compilation, _CASTS, True)
+        yield

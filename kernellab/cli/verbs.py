@@ -201,7 +201,7 @@ def upgrade_command(lab: Lab, args: Namespace) -> Answer:
 
 def harvest_command(lab: Lab, args: Namespace) -> Answer:
     """Run a program and show which kernels it launched; the exit status is the program's."""
-    from kernellab.harvest.program import run_program
+    from kernellab.harvest.verbs import run_program
 
     with lab.harvest(inductor=args.inductor) as seen:
         status = run_program(args.program, args.arguments, is_module=args.is_module)

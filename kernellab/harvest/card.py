@@ -6,8 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 
 from kernellab.errors import plural, time_text
-from kernellab.harvest.case_times import CaseTime
-from kernellab.harvest.record import HarvestedCase, HarvestRecord
+from kernellab.harvest.record import CaseTime, HarvestedCase, HarvestRecord
 from kernellab.harvest.result import bound_ratio, timed_cases
 from kernellab.registry import config_words
 from kernellab.views.blocks import Block, Card, Message, Section, notes, table_of

@@ -12,8 +12,15 @@ from typing import TYPE_CHECKING, Any
 from kernellab._triton.kernel import is_kernel, jit_function
 from kernellab.display import Savable
 from kernellab.errors import UsageError, value_text
-from kernellab.harvest.case_times import CaseTime, case_times
-from kernellab.harvest.record import HarvestedCase, HarvestRecord, merged_record, read_record, record_to_jsonable
+from kernellab.harvest.record import (
+    CaseTime,
+    HarvestedCase,
+    HarvestRecord,
+    case_times,
+    merged_record,
+    read_record,
+    record_to_jsonable,
+)
 from kernellab.registry import config_words
 from kernellab.registry.launches_from_store import regenerated_inputs, values_of
 from kernellab.source import CONFIG_OPTIONS

@@ -1,30 +1,49 @@
-"""The verb `Lab.harvest`: counts launches inside a with statement, and predicts rooflines of their cases later."""
+"""The verb `Lab.harvest`: counts launches inside a with statement, and predicts rooflines of their cases later.
+
+A script or module is harvested as Python would run it, a function in all processes of an executor.
+"""
 
 from __future__ import annotations
 
+import os
+import runpy
+import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
 
 from kernellab._triton.launch_hooks import observe_launches
-from kernellab.errors import KernellabError, first_line
+from kernellab.errors import KernellabError, UsageError, WorkerDied, WorkerError, first_line
 from kernellab.explain.prediction_verbs import predict_implementation
 from kernellab.explain.verbs import device_of
-from kernellab.harvest.case_times import case_times
-from kernellab.harvest.counting import CaseCount, LaunchCounter
-from kernellab.harvest.graphs import GraphCount, GraphCounter
-from kernellab.harvest.record import CasePrediction, HarvestedCase, HarvestedGraph, HarvestRecord
+from kernellab.harvest.counting import CaseCount, GraphCount, GraphCounter, LaunchCounter
+from kernellab.harvest.record import (
+    CasePrediction,
+    HarvestedCase,
+    HarvestedGraph,
+    HarvestRecord,
+    case_times,
+    merged_record,
+)
 from kernellab.harvest.result import Harvest
 from kernellab.harvest.sampling import DeviceSampler, cuda_clock
 from kernellab.launch.calls import UserCall
 from kernellab.registry import Session
 from kernellab.registry.calls import compile_call
 from kernellab.registry.launches_from_store import regenerated_inputs, values_of
+from kernellab.tune.cluster_calls import ClusterCall, future_result
+from kernellab.tune.executors import Cluster, cluster_of
+from kernellab.workers.forks_and_interrupts import Interrupted
 
 _MOST_PREDICTED = 24
 _PREDICTING_S = 30.0
+_REFRESH_S = 1.0
 
 
 @dataclass(slots=True)
@@ -139,3 +158,127 @@ def predicted_case(session: Session, case: HarvestedCase, function: Any) -> Harv
     bound_ms = prediction.time_ms * prediction.share
     known = CasePrediction(prediction.time_ms, bound_ms, prediction.bound, prediction.device)
     return replace(case, prediction=known)
+
+
+class OpenHarvest(Protocol):
+    """Returns a harvest of the process in which it is called. It runs there, so it must be a function of a module."""
+
+    def __call__(self, *, inductor: bool) -> AbstractContextManager[Harvest]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteHarvest:
+    """A function to call with a harvest around it, for another process; ``call`` has its arguments."""
+
+    open: OpenHarvest
+    call: Callable[[], Any]
+    inductor: bool
+
+
+def harvest_on(executor: Any, opened: OpenHarvest, call: partial[Any], *, inductor: bool) -> Harvest:
+    """Call a function in all processes of an executor, and merge their harvests.
+
+    Raises:
+        UsageError: it is not an executor, or the call cannot be pickled.
+        WorkerError: the call failed in a process, or the process was lost.
+    """
+    subject = f"The harvest of {getattr(call.func, '__name__', 'a function')}"
+    cluster = cluster_of(executor)
+    try:
+        data = ClusterCall(harvest_here, RemoteHarvest(opened, call, inductor), subject).to_bytes()
+    except UsageError as exc:  # a kernel holds locks, and cannot be pickled but by its name in a module
+        raise UsageError(f"{exc.message} Functions with kernels go along from modules, not from a notebook.") from exc
+    names = sorted(cluster.names())
+    if not names:
+        raise WorkerError(f"{subject} found no process: start workers first, client.wait_for_workers(1) with dask.")
+    futures: dict[str, Future[bytes]] = {}
+    try:
+        for name in names:
+            futures[name] = cluster.submit(name, data)
+        records = dict(_records(cluster, futures, subject))
+    except KeyboardInterrupt:
+        raise Interrupted(f"{subject} was interrupted; the processes end the call by themselves.") from None
+    finally:
+        for future in futures.values():
+            future.cancel()
+    record = merged_record([records[name] for name in names])
+    return Harvest(lambda: record)
+
+
+def harvest_here(sent: RemoteHarvest) -> HarvestRecord:
+    """Call a function in this process, and return what it launched, with predictions while its kernels are at hand."""
+    with sent.open(inductor=sent.inductor) as seen:
+        try:
+            sent.call()
+        except KernellabError:
+            raise
+        except Exception as exc:
+            raise WorkerError(f"{type(exc).__name__}: {exc}", detail=traceback.format_exc()) from exc
+    return seen.predict()
+
+
+def _records(
+    cluster: Cluster, futures: Mapping[str, Future[bytes]], subject: str
+) -> Iterator[tuple[str, HarvestRecord]]:
+    """Yield each process with its record, as they end; the first failure ends the wait for the others."""
+    pending = dict(futures)
+    while pending:
+        wait(pending.values(), _REFRESH_S, FIRST_COMPLETED)
+        lost = pending.keys() - cluster.names()  # dask never ends the call of a worker that is gone
+        for name, future in list(pending.items()):
+            if future.done():
+                del pending[name]
+                yield name, _require_record(future_result(future), name, subject)
+            elif name in lost:
+                raise WorkerDied(f"{subject} lost {name} before it ended.")
+
+
+def _require_record(answer: Any, name: str, subject: str) -> HarvestRecord:
+    if isinstance(answer, KernellabError):
+        raise WorkerError(f"{subject} failed on {name}: {answer.message}", detail=answer.detail) from answer
+    if not isinstance(answer, HarvestRecord):
+        raise WorkerError(f"{subject} came back from {name} as a {type(answer).__name__}.")
+    return answer
+
+
+def run_program(program: str, arguments: Sequence[str], *, is_module: bool = False) -> int:
+    """Run a script, or a module by name, as ``__main__``; return its exit status.
+
+    An exception of the program is printed, and its status is 1.
+
+    Raises:
+        UsageError: there is no such script.
+    """
+    if not is_module and not Path(program).exists():
+        raise UsageError(f"There is no script {program!r}; expected a file of Python, or -m and the name of a module.")
+    with _command_line(program, arguments, os.getcwd() if is_module else str(Path(program).resolve().parent)):
+        try:
+            if is_module:
+                runpy.run_module(program, run_name="__main__", alter_sys=True)
+            else:
+                runpy.run_path(program, run_name="__main__")
+        except SystemExit as exc:
+            return _exit_status(exc.code)
+        except Exception:  # noqa: BLE001 - the program's own; what it has launched is harvested
+            traceback.print_exc()
+            return 1
+    return 0
+
+
+def _exit_status(code: object) -> int:
+    """The exit status that Python gives for ``sys.exit(code)``; a text is printed."""
+    if code is None or isinstance(code, int):
+        return code or 0
+    print(code, file=sys.stderr)
+    return 1
+
+
+@contextmanager
+def _command_line(program: str, arguments: Sequence[str], folder: str) -> Iterator[None]:
+    before = sys.argv, sys.path[:]
+    sys.argv = [program, *arguments]
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        sys.argv, sys.path[:] = before

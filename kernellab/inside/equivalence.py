@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from kernellab._triton.compiling import sanitized_floats, sanitizer_problem
 from kernellab._triton.kernel import autotune_settings, is_kernel, jit_function, parameter_names
-from kernellab._triton.sanitizer import sanitized_floats, sanitizer_problem
 from kernellab.checking.payload_tensor import in_algebra
 from kernellab.checking.reference import call_by_name
 from kernellab.display import Drawable

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -9,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from kernellab.compile.types import Compiled
 from kernellab.errors import plural
 from kernellab.inside.device_texts import INFERRED
-from kernellab.inside.layout_changes import changed_operations, fused_operations
 from kernellab.inside.recorded_launch import closure_texts, programs_in, values_of_call, zeroed_arguments
 from kernellab.inside.rewriting import BUFFER, LoggingKernel, logging_kernel
 from kernellab.inside.rewritten import LaunchOnCopies, closure_to_rewrite, rewritten_implementation, run_on_copies
@@ -29,6 +30,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _FIRST_WORDS = 1 << 17  # of a program's region: 1 MiB
+_COMPARED = (
+    *("tt.load", "tt.store", "tt.dot", "tt.dot_scaled", "tt.reduce", "tt.scan", "tt.atomic_rmw", "tt.atomic_cas"),
+    *("tt.descriptor_load", "tt.descriptor_store", "ttng.warp_group_dot", "ttng.tc_gen5_mma"),
+    "ttg.async_copy_global_to_local",
+)
+_ALIAS = re.compile(r"^(#\w+) = (#.*)$", re.MULTILINE)
+_USE = re.compile(r"#\w+(?![\w.])")
+_OPERATION = re.compile(r'(?:^|= )"?([\w.]+)"?[ (<]')
+# https://docs.nvidia.com/cuda/parallel-thread-execution/#floating-point-instructions-fma
+_FUSED = re.compile(r"^\s*(?:@!?%\w+ )?fma\.rn\.\S*(?:f16|f16x2|bf16|bf16x2|f32|f32x2|f64)\b", re.MULTILINE)
+_PRECISION = re.compile(r"inputPrecision = \w+")
 
 
 def values_where_launched(
@@ -196,3 +208,31 @@ def _differing(plain: Mapping[str, Any], copied: Mapping[str, Any]) -> dict[str,
         if name in tensors
     }
     return {name: count for name, count in counts.items() if count}
+
+
+def changed_operations(plain: str, copy: str) -> tuple[str, ...]:
+    """The names of operations of a kernel's TTGIR that the rewritten copy does not have with the same layouts."""
+    missing = _operations_of(plain) - _operations_of(copy)
+    return tuple(sorted({name for name, _ in missing}))
+
+
+def fused_operations(plain: str, copy: str) -> tuple[int, int] | None:
+    """The numbers of fused multiply-adds in the PTX of a kernel and of its rewritten copy; None where they agree.
+
+    A product that the copy stores is rounded, and no longer fused with the addition that uses it.
+    """
+    numbers = len(_FUSED.findall(plain)), len(_FUSED.findall(copy))
+    return None if numbers[0] == numbers[1] else numbers
+
+
+def _operations_of(ttgir: str) -> Counter[tuple[str, str]]:
+    """The compared operations, with their types and precision, layouts written out."""
+    aliases = dict(_ALIAS.findall(ttgir))
+    operations: Counter[tuple[str, str]] = Counter()
+    for line in ttgir.splitlines():
+        match = _OPERATION.search(line.strip())
+        if match is None or match[1] not in _COMPARED:
+            continue
+        types = " ".join([line.partition(" loc(")[0].rpartition(" : ")[2], *_PRECISION.findall(line)])
+        operations[match[1], _USE.sub(lambda use: aliases.get(use[0], use[0]), types)] += 1
+    return operations

@@ -13,10 +13,9 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from kernellab.inside.assignments import assigned_call, assigned_values, members
 from kernellab.inside.device_texts import ATOMICS, with_device_functions
 from kernellab.source import JIT_KINDS, Binding, Closure, Function, FunctionRef, Helper, Import, Members
-from kernellab.source.edits import FunctionEdits, edits_of, statements_of
+from kernellab.source.edits import FunctionEdits, assigned_call, assigned_values, edits_of, members, statements_of
 from kernellab.source.sites import Site, statements_with_sites
 
 BUFFER = "kl_buffer"

@@ -1,7 +1,9 @@
 """What runs in the candidate's process: its file is imported, and ``solve`` is recorded as a program for each case.
 
 Kernels are neither compiled nor launched here, so outputs hold whatever their memory held. Each case is recorded twice,
-on inputs of different contents: where the two programs differ, something in them came from data.
+on inputs of different contents: where the two programs differ, something in them came from data. Operators that the
+candidate defines by `torch.library` are plain functions here: torch would show a call as one operation, which no judge
+runs.
 """
 
 from __future__ import annotations
@@ -29,7 +31,6 @@ from kernellab.checking.reference import select_arguments
 from kernellab.errors import KernellabError, UsageError
 from kernellab.ir.effects import UnknownEffect
 from kernellab.ir.operations import Access
-from kernellab.judge.own_operators import define_own_operators_as_functions
 from kernellab.judge.pretended_gpu import pretended_gpu
 from kernellab.judge.program import encoded_program, encoded_variant
 from kernellab.launch.arguments import members_of
@@ -322,3 +323,47 @@ def _error_data(exc: BaseException, file: str) -> dict[str, Any]:
         "line": line,
         "trace": [f"{frame.name}, line {frame.lineno}" for frame in frames[-_TRACE_LINES:]],
     }
+
+
+class OwnOperator:
+    """An operator as the function that defines it; what is registered for autograd, vmap or tracing is ignored.
+
+    ``default`` is the operator itself, as of one with a single overload.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.__name__ = getattr(function, "__name__", "operator")
+        self.default = self
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if not name.startswith(("register_", "set_")):
+            raise AttributeError(name)
+        return _ignore_registration
+
+
+def _ignore_registration(*args: Any, **options: Any) -> Any:
+    """Take the place of a method that registers a function: called with one, or used as a decorator."""
+    functions = [value for value in args if callable(value)]
+    return functions[0] if functions else lambda function: function
+
+
+def define_own_operators_as_functions() -> None:
+    """Replace the functions of `torch.library` that define operators, for the rest of this process."""
+
+    def operator(name: str, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+        if function is None:
+            return lambda later: operator(name, later, **options)
+        own = OwnOperator(function)
+        namespace, _, short = name.partition("::")
+        setattr(getattr(torch.ops, namespace), short.partition(".")[0], own)
+        return own
+
+    for name in ("custom_op", "triton_op"):
+        setattr(torch.library, name, operator)
+    for name in ("register_fake", "register_kernel", "register_autograd", "register_vmap"):
+        setattr(torch.library, name, _ignore_registration)
+    torch.library.wrap_triton = lambda kernel: kernel

@@ -14,14 +14,12 @@ import torch
 from kernellab.checking.comparison import Check, ExpectedValue, compare_output, wrong_elements
 from kernellab.checking.reference import bounded_values
 from kernellab.errors import KernellabError, UsageError, first_line, plural
-from kernellab.judge.cpu_launcher import CpuLauncher, FailedLaunch, UnsafeLaunch
-from kernellab.judge.distributions import IN_RING
 from kernellab.judge.in_ring import expected_in_ring
+from kernellab.judge.launchers import CpuLauncher, FailedLaunch, UnsafeLaunch
 from kernellab.judge.layouts import Gaps, fill_gaps
-from kernellab.judge.questions import SOME, Programs, Question, Questions
+from kernellab.judge.questions import IN_RING, SOME, Programs, Question, Questions
 from kernellab.judge.replay import POISONS, Launcher, Replay, ReplayError, ReplayTimeout, bytes_of, copies_of, same_bits
-from kernellab.judge.specification import Specification
-from kernellab.judge.tolerances import with_tolerance
+from kernellab.judge.specification import Specification, with_tolerance
 from kernellab.judge.verdict import AS_SPECIFIED, Decision, Reason, Trial, Verdict
 from kernellab.source import Closure
 

@@ -23,10 +23,10 @@ import torch
 
 from kernellab.errors import UsageError, first_line, plural, value_text
 from kernellab.judge.correctness import Examiner, examine
-from kernellab.judge.cpu_launcher import CpuLauncher
 from kernellab.judge.kernel_text import clean_closure, parameter_names_of, problem_of_constant, problems_of_closure
-from kernellab.judge.operations import operation_problem
+from kernellab.judge.launchers import CpuLauncher
 from kernellab.judge.program import CandidateProgram, program_of_json
+from kernellab.judge.replay import operation_problem
 from kernellab.judge.sandbox import MOST_CANDIDATE_BYTES, SandboxResult, bytes_of_candidate, run_confined
 from kernellab.judge.specification import Case, Specification, read_specification
 from kernellab.judge.verdict import AS_SPECIFIED, Decision, Reason, Verdict

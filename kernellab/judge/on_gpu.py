@@ -17,11 +17,9 @@ import torch
 from kernellab.checking.reference import select_arguments
 from kernellab.errors import KernellabError, UsageError, first_line
 from kernellab.judge.correctness import Examiner, examine
-from kernellab.judge.cpu_launcher import FailedLaunch
-from kernellab.judge.distributions import is_floating
-from kernellab.judge.gpu_launcher import GpuLauncher
+from kernellab.judge.launchers import FailedLaunch, GpuLauncher
 from kernellab.judge.program import CandidateProgram
-from kernellab.judge.questions import config_count
+from kernellab.judge.questions import config_count, is_floating
 from kernellab.judge.replay import Replay, copies_of, fill_bytes, same_bits
 from kernellab.judge.specification import Case, Specification
 from kernellab.judge.verdict import AS_SPECIFIED, Decision, Reason, Timing, Verdict

@@ -301,7 +301,7 @@ class Workspace:
             UsageError: it is not an executor, or the call cannot be sent.
             WorkerError: the function failed in a process, or the process was lost; the message names it.
         """
-        from kernellab.harvest.on_cluster import harvest_on
+        from kernellab.harvest.verbs import harvest_on
 
         return harvest_on(executor, local_harvest, partial(function, *args, **named), inductor=inductor)
 

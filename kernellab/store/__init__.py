@@ -17,8 +17,7 @@ from kernellab.store.content import (
 )
 from kernellab.store.database import FILE
 from kernellab.store.decoding import measurement_of
-from kernellab.store.explanations import KeptExplanation
 from kernellab.store.overview import Outline, Use
 from kernellab.store.schema import SCHEMA
-from kernellab.store.snapshots import AccessSummary, ProductSummary, Snapshot, snapshot_from_jsonable
+from kernellab.store.snapshots import AccessSummary, KeptExplanation, ProductSummary, Snapshot, snapshot_from_jsonable
 from kernellab.store.store import History, PassedTrial, Store, TrialLog

@@ -25,9 +25,8 @@ from kernellab.store.decoding import (
     result_from_jsonable,
     result_to_jsonable,
 )
-from kernellab.store.explanations import Explanations
 from kernellab.store.overview import Ids, Overview, among, require_outline
-from kernellab.store.snapshots import Snapshots
+from kernellab.store.snapshots import Explanations, Snapshots
 
 T = TypeVar("T")
 

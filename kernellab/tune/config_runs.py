@@ -1,26 +1,38 @@
 """Runs of configs that compare what they leave: once for each computation, within seconds and bytes.
 
-`kernellab.tune.cpu_check` compares with the reference, `kernellab.tune.exact_check` in the algebra and
-`kernellab.tune.bit_classes` by bits.
+`CpuCheck` compares with the reference on the CPU, for a tuning without a GPU, and `ExactCheck` with the first config in
+the algebra; `kernellab.tune.bit_classes` compares bits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from kernellab.errors import KernellabError, OutOfBounds, WorkerTimeout
-from kernellab.launch.memory import size_bytes
+from kernellab._triton.kernel import autotune_settings
+from kernellab.checking.comparison import compare
+from kernellab.compile.types import CompileJob
+from kernellab.errors import KernellabError, OutOfBounds, WorkerTimeout, plural
+from kernellab.inside.equivalence import AlgebraOutcome, compare_outcomes, outcome_of_launch
+from kernellab.ir.effects import Effects
+from kernellab.launch.arguments import memory_of
+from kernellab.launch.memory import Copies, size_bytes
+from kernellab.launch.poison import Poison, poison
+from kernellab.launch.runtime import Interpret
 from kernellab.store.columns import Status
 from kernellab.timing.config import Config
-from kernellab.timing.launches import KernelLaunch, Launches
-from kernellab.timing.outcome import reason_of, status_of
+from kernellab.timing.launches import KernelLaunch, Launches, accessed_arguments, call_hooks, set_to_zero
+from kernellab.timing.outcome import NO_GPU, reason_of, status_of
+from kernellab.tune.result import Row
 
 SECONDS_AT_MOST = 20.0
 BYTES_AT_MOST = 256 << 20
 
 T = TypeVar("T")
+AGREES = f"{NO_GPU}; agrees with the reference on the CPU"
+
+CheckedStatus = tuple[Status, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,3 +102,147 @@ def skipped_words(skipped: dict[str, int]) -> str:
     """The reasons for missing comparisons as the end of a sentence, with their counts; "" for none."""
     reasons = "; ".join(f"{count}, since {why}" for why, count in skipped.items())
     return f"; not compared: {reasons}" if reasons else ""
+
+
+@dataclass(slots=True)
+class ExactCheck:
+    """Compares configs with the first one that it is given.
+
+    ``effects`` returns those of a compile job; ``timeout_s`` limits each config, and ``clock`` returns seconds.
+    """
+
+    interpret: Interpret
+    effects: Callable[[CompileJob], Effects]
+    launches: Launches
+    timeout_s: float
+    clock: Callable[[], float]
+    compared: int = 0
+    skipped: dict[str, int] = field(default_factory=dict)
+    unmodelled: set[str] = field(default_factory=set)
+    _runs: ConfigRuns[str] = field(init=False)
+    _first: tuple[Config, AlgebraOutcome] | None = None
+
+    def __post_init__(self) -> None:
+        self._runs = ConfigRuns(self._differences, self.launches, self.timeout_s, self.clock)
+
+    def excluded_rows(self, configs: Iterable[Config]) -> dict[Config, Row]:
+        """The rows of the configs that compute something else, and so need no measurement."""
+        rows = {config: self._excluded_row(config) for config in configs}
+        return {config: row for config, row in rows.items() if row is not None}
+
+    @property
+    def note(self) -> str:
+        """The number of configs that were compared, and the reasons for the others."""
+        total = self.compared + sum(self.skipped.values())
+        first = "the first" if self._first is None else self._first[0].text
+        text = f"{self.compared} of {plural(total, 'config')} compared with {first} without tolerance"
+        text += skipped_words(self.skipped)
+        if self.unmodelled:
+            text += f"; no proof, since the algebra does not model {', '.join(sorted(self.unmodelled))}"
+        return f"{text}."
+
+    def _excluded_row(self, config: Config) -> Row | None:
+        """The row of a config that is WRONG or at fault; None where it computes the same or cannot be compared."""
+        result = self._runs.result(config)
+        if result is None:
+            return None
+        if isinstance(result, UnfinishedRun) and result.status is None:
+            self.skipped[result.reason] = self.skipped.get(result.reason, 0) + 1
+            return None
+        self.compared += 1
+        if isinstance(result, UnfinishedRun):
+            return Row(config, result.status or Status.FAULT, result.reason)
+        return Row(config, Status.WRONG, result) if result else None
+
+    def _differences(self, config: Config, launch: KernelLaunch, timeout_s: float) -> str:
+        """The differences of a config from the first one in words; "" for the first one and where they are equal.
+
+        Raises:
+            KernellabError: the config fails.
+        """
+        zeroed = autotune_settings(self.launches.kernel).reset_to_zero
+        outcome = outcome_of_launch(self.interpret, self.effects(launch.job), launch, timeout_s, zeroed)
+        self.unmodelled.update(outcome.unmodelled)
+        if self._first is None:
+            self._first = config, outcome
+            return ""
+        first, expected = self._first
+        result = compare_outcomes(expected, outcome, (first.text, config.text), self.launches.outputs)
+        different = "; ".join(
+            f"{output.name}: {output.different:,} of {plural(output.elements, 'element')}"
+            for output in result.outputs
+            if not output.equal
+        )
+        return different and f"computes something else than {first.text}, not only rounded otherwise: {different}"
+
+
+@dataclass(slots=True)
+class CpuCheck:
+    """Compares configs with the reference on copies of their arguments, for at most ``left_s`` seconds in all.
+
+    ``effects`` returns those of a compile job; ``timeout_s`` limits each config, and ``clock`` returns seconds.
+    """
+
+    interpret: Interpret
+    effects: Callable[[CompileJob], Effects]
+    launches: Launches
+    timeout_s: float
+    clock: Callable[[], float]
+    left_s: float
+    compared: int = 0
+    skipped: dict[str, int] = field(default_factory=dict)
+    _runs: ConfigRuns[CheckedStatus] = field(init=False)
+
+    def __post_init__(self) -> None:
+        run, launches, timeout_s, clock = self._run, self.launches, self.timeout_s, self.clock
+        self._runs = ConfigRuns(run, launches, timeout_s, clock, self.left_s, evaluate=self._compare_outputs)
+
+    def status_of(self, config: Config) -> CheckedStatus:
+        """Return the status of a config with its reason; NOT_TIMED if it cannot be checked.
+
+        Raises:
+            UsageError: the reference does not fit the outputs.
+        """
+        result = self._runs.result(config)
+        assert result is not None, "a config that compiles has a launch"
+        if isinstance(result, UnfinishedRun) and result.status is None:
+            self.skipped[result.reason] = self.skipped.get(result.reason, 0) + 1
+            return Status.NOT_TIMED, f"{NO_GPU}; not checked on the CPU: {result.reason}"
+        self.compared += 1
+        return (result.status or Status.FAULT, result.reason) if isinstance(result, UnfinishedRun) else result
+
+    @property
+    def note(self) -> str:
+        """The number of configs that were compared, and the reasons for the others."""
+        total = self.compared + sum(self.skipped.values())
+        done = "launched on the CPU, and compared with the reference"
+        if not self.skipped:
+            return f"All {total} configs that fit were {done}."
+        reasons = "; ".join(f"{count}, since {why}" for why, count in self.skipped.items())
+        return f"{self.compared} of {total} configs that fit were {done}. Not checked: {reasons}."
+
+    def _run(
+        self, config: Config, launch: KernelLaunch, timeout_s: float
+    ) -> tuple[Mapping[str, Any], Poison] | UnfinishedRun:
+        """Launch a config on the CPU; return what it wrote by name, and what its outputs were filled with."""
+        if launch.after is not None:
+            return UnfinishedRun("its post_hook is called on a GPU alone")
+        effects = self.effects(launch.job)
+        copies = Copies(launch.arguments, effects, "cpu")
+        poisoned = poison(copies.arguments, effects, copies=True)
+        set_to_zero(copies.arguments, autotune_settings(self.launches.kernel).reset_to_zero)
+        call_hooks(launch, copies.arguments)
+        self.interpret(launch.function, copies.everything, launch.grid, timeout_s)
+        poisoned.lift()
+        written = accessed_arguments(effects, copies.behind)[0]
+        memory = {**memory_of(copies.arguments), **copies.reached}
+        return {name: tensor for name, tensor in memory.items() if name in written}, poisoned
+
+    def _compare_outputs(self, run: tuple[Mapping[str, Any], Poison]) -> CheckedStatus:
+        outputs, poisoned = run
+        counted, reference = self.launches.outputs, self.launches.reference
+        assert reference is not None, "without a reference, nothing is checked"
+        values = {n: value for n, value in reference.of(outputs).items() if counted is None or n in counted}
+        checks = compare("the reference", values, outputs, poisoned.unwritten, poisoned.fills)
+        wrong = "; ".join(check.text for check in checks if not check.equal)
+        return (Status.WRONG, wrong) if wrong else (Status.NOT_TIMED, AGREES)

@@ -23,10 +23,8 @@ from kernellab.timing.hooks import sets_blocks_alone
 from kernellab.timing.launches import Launches, with_zeros
 from kernellab.timing.provenance import Device, key_fields, key_of
 from kernellab.tune.bit_classes import BitCheck, OutputsOf, outputs_on_cpu
-from kernellab.tune.config_runs import SECONDS_AT_MOST
-from kernellab.tune.cpu_check import CpuCheck
+from kernellab.tune.config_runs import SECONDS_AT_MOST, CpuCheck, ExactCheck
 from kernellab.tune.device_pool import DevicePool
-from kernellab.tune.exact_check import ExactCheck
 from kernellab.tune.options import Options
 from kernellab.tune.predicted_search import PredictedSearch
 from kernellab.tune.predicting import PredictAll, Predictor, row_predictor, with_left_rows

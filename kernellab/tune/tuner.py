@@ -27,9 +27,8 @@ from kernellab.tune.agreement import (
     rows_with_agreement,
 )
 from kernellab.tune.bit_classes import BitCheck
-from kernellab.tune.cpu_check import AGREES, CpuCheck
+from kernellab.tune.config_runs import AGREES, CpuCheck, ExactCheck
 from kernellab.tune.device_pool import DevicePool, PoolResult
-from kernellab.tune.exact_check import ExactCheck
 from kernellab.tune.finals import EarlyFinals, Final, finalists_of, finish_final
 from kernellab.tune.options import Options
 from kernellab.tune.predicting import Predictor, predicted_final

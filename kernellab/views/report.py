@@ -13,8 +13,8 @@ from kernellab.compile.argument_values import ArgumentValue
 from kernellab.compile.types import Compiled, Parameter
 from kernellab.display import Displayable
 from kernellab.errors import KernellabError
+from kernellab.explain.alignment import NarrowAccess, narrow_accesses
 from kernellab.explain.explanation import Explanation
-from kernellab.explain.narrow_accesses import NarrowAccess, narrow_accesses
 from kernellab.explain.prediction import Prediction
 from kernellab.ir.effects import Effects, access_bytes
 from kernellab.ir.graph import Graph, Operation, main_file, place_of

@@ -9,7 +9,7 @@ import triton.language as tl
 
 import kernellab
 from kernellab.compile.types import Compiled
-from kernellab.explain.narrow_accesses import narrow_accesses
+from kernellab.explain.alignment import narrow_accesses
 from kernellab.ir.operations import Access
 
 

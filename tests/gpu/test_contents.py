@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from kernellab.gpu import contents
-from kernellab.gpu.contents import contents_digest
+from kernellab.gpu import trial
+from kernellab.gpu.trial import contents_digest
 
 SIZES = [1, 3, 8, 262_143, 262_144, 262_145, 17_000_003]
 
@@ -67,6 +67,6 @@ def test_a_view_has_the_digest_of_its_whole_storage() -> None:
 
 
 def test_too_much_memory_has_no_digest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contents, "MOST_BYTES", 100)
+    monkeypatch.setattr(trial, "MOST_BYTES", 100)
     assert digest(torch.zeros(26)) is None
     assert digest(torch.zeros(25)) is not None

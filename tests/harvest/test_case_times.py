@@ -6,8 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from kernellab.harvest.case_times import Basis, case_times
-from kernellab.harvest.record import CasePrediction, HarvestedCase, HarvestedGraph, HarvestRecord, merged_record
+from kernellab.harvest.record import (
+    Basis,
+    CasePrediction,
+    HarvestedCase,
+    HarvestedGraph,
+    HarvestRecord,
+    case_times,
+    merged_record,
+)
 from kernellab.store import Argument, RecordedLaunch
 
 

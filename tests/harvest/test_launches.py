@@ -18,8 +18,7 @@ from triton.runtime.autotuner import Autotuner
 from kernellab import Harvest, Lab
 from kernellab._triton.launch_hooks import observe_launches
 from kernellab.errors import UsageError
-from kernellab.harvest.counting import LaunchCounter
-from kernellab.harvest.graphs import GraphCounter
+from kernellab.harvest.counting import GraphCounter, LaunchCounter
 from kernellab.harvest.sampling import NO_SAMPLER
 from kernellab.harvest.verbs import RunningHarvest
 from tests.harvest.kernels import add, add_kernel, copy_from_kernel, scale, scale_kernel

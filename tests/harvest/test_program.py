@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kernellab.errors import UsageError
-from kernellab.harvest.program import run_program
+from kernellab.harvest.verbs import run_program
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 import kernellab
 from benchmarks import algebra_kernels
 from benchmarks.timeline import WAITED_CYCLES, places_by_resources, waiting
-from kernellab._triton.sanitizer import sanitized_floats
+from kernellab._triton.compiling import sanitized_floats
 from kernellab.errors import UsageError
 from kernellab.launch.recorded_values import RecordedValue, ValueKind
 from kernellab.target import multiprocessors

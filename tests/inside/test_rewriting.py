@@ -12,8 +12,7 @@ import triton.language as tl
 
 import kernellab
 from kernellab._triton.closure import closure_of
-from kernellab.inside.layout_changes import changed_operations, fused_operations
-from kernellab.inside.logged_launch import record_on_device
+from kernellab.inside.logged_launch import changed_operations, fused_operations, record_on_device
 from kernellab.inside.rewriting import LogEvent, logging_kernel
 from kernellab.inside.value_log import entries_of, initial_log, needed_words, region_of
 from kernellab.inside.values import Values

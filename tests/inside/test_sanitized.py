@@ -11,7 +11,7 @@ import triton.language as tl
 from triton import knobs
 
 import kernellab
-from kernellab._triton.sanitizer import sanitized_floats, sanitizer_problem
+from kernellab._triton.compiling import sanitized_floats, sanitizer_problem
 from kernellab.errors import CannotRun, UsageError
 from kernellab.target import parse_target
 from tests.labs import shared_lab

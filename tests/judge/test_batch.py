@@ -17,8 +17,7 @@ from typing import Any
 import pytest
 
 from kernellab.errors import JudgeFailed, UsageError
-from kernellab.judge.batch import JudgeCall, JudgeFailure, judge_all, summary_of
-from kernellab.judge.results_file import ResultsFile
+from kernellab.judge.batch import JudgeCall, JudgeFailure, ResultsFile, judge_all, summary_of
 from kernellab.judge.verdict import Decision, Verdict, is_signed
 from tests.judge.executors import JudgingExecutor, accept
 from tests.judge.files import ADDER, ADDITION

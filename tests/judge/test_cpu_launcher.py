@@ -15,8 +15,8 @@ from kernellab._triton.closure import closure_of
 from kernellab.errors import KernellabError, WorkerDied, WorkerTimeout
 from kernellab.interpreter.runner import INTERPRET_WORKER
 from kernellab.judge.correctness import Examiner, examine
-from kernellab.judge.cpu_launcher import CpuLauncher, FailedLaunch, UnsafeLaunch
 from kernellab.judge.judging import submission_of
+from kernellab.judge.launchers import CpuLauncher, FailedLaunch, UnsafeLaunch
 from kernellab.judge.program import LaunchVariant
 from kernellab.judge.specification import read_specification
 from kernellab.launch.run import InterpretJob, RunOutcome

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 
 _HEAD = """
 import torch
-from kernellab.judge.own_operators import define_own_operators_as_functions
+from kernellab.judge.candidate_process import define_own_operators_as_functions
 
 define_own_operators_as_functions()
 """

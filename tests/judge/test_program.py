@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from kernellab.judge.operations import operation_problem
 from kernellab.judge.program import program_of_json
-from kernellab.judge.replay import Replay, ReplayError, ReplayTimeout
+from kernellab.judge.replay import Replay, ReplayError, ReplayTimeout, operation_problem
 from kernellab.source.validation import MalformedData
 
 PROGRAM: dict[str, Any] = {

@@ -11,7 +11,7 @@ import torch
 from kernellab.checking.comparison import ExpectedValue, wrong_elements
 from kernellab.errors import UsageError
 from kernellab.judge.judging import judge
-from kernellab.judge.tolerances import ALL_OUTPUTS, Tolerance, tolerances_of, with_tolerance
+from kernellab.judge.specification import ALL_OUTPUTS, Tolerance, tolerances_of, with_tolerance
 from kernellab.judge.verdict import Verdict
 from tests.judge.files import HEAD, write
 

@@ -17,7 +17,7 @@ from kernellab.store.columns import Status
 from kernellab.target import Target
 from kernellab.timing.launches import Launches
 from kernellab.timing.provenance import Device
-from kernellab.tune.cpu_check import AGREES
+from kernellab.tune.config_runs import AGREES
 from kernellab.tune.options import Options
 from kernellab.tune.run_tuning import Environment, tune_launches
 from tests.labs import shared_lab

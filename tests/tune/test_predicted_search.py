@@ -14,10 +14,16 @@ import kernellab
 from kernellab.errors import UsageError
 from kernellab.store.columns import Status
 from kernellab.timing.config import Config, Space
-from kernellab.tune.predicted_search import PredictedSearch, by_axes_in_turn, compile_budget, expected_gain
+from kernellab.tune.predicted_search import (
+    Estimate,
+    PredictedSearch,
+    TimeEstimates,
+    by_axes_in_turn,
+    compile_budget,
+    expected_gain,
+)
 from kernellab.tune.result import Row
 from kernellab.tune.search import search_of
-from kernellab.tune.time_estimates import Estimate, TimeEstimates
 from tests.tune.test_predicted_tuning import grid, lab, scale
 
 __all__ = ["lab"]

@@ -24,8 +24,7 @@ from kernellab.timing.config import Config
 from kernellab.tune import verbs as tune_verbs
 from kernellab.upgrade.comparison import ReasonKind
 from kernellab.upgrade.result import UpgradeOutcome, compared_row
-from kernellab.upgrade.retiming import retimed_row
-from kernellab.upgrade.verbs import upgrade_of
+from kernellab.upgrade.verbs import retimed_row, upgrade_of
 from kernellab.upgrade.winners import has_values, stored_winners
 from tests.labs import lab_fixture, shared_lab
 from tests.upgrade.stores import OTHER, as_of_another_triton, snapshot

@@ -9,7 +9,7 @@ import pytest
 
 from kernellab.checking.comparison import Check, Difference
 from kernellab.compile.argument_values import ArgumentValue
-from kernellab.explain.narrow_accesses import NarrowAccess
+from kernellab.explain.alignment import NarrowAccess
 from kernellab.ir.operations import Access
 from kernellab.launch.run import Finding, FindingKind, Severity
 from kernellab.views.blocks import WIDTH, Message

@@ -22,8 +22,7 @@ from kernellab.explain.traffic.machine import CannotTrace, Handler, Machine
 from kernellab.explain.traffic.machine_code import combined_atomics, differences, machine_code_of
 from kernellab.explain.traffic.memory import StaleValueError
 from kernellab.explain.traffic.parameters import SCRATCH, PtxLaunch, bind_arguments, runtime_arguments
-from kernellab.explain.traffic.pointers import pointer_loads
-from kernellab.explain.traffic.relevance import Relevance, relevance_of, skipped_blocks
+from kernellab.explain.traffic.relevance import Relevance, pointer_loads, relevance_of, skipped_blocks
 from kernellab.explain.traffic.result import DESCRIPTOR, ArgumentTraffic, LineRuns, Traffic, TrafficRow, UnknownTraffic
 from kernellab.ir.effects import REACHED
 from kernellab.ir.graph import Location, calls_of, place_of

@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
+from kernellab.explain.traffic.arithmetic import width_of
 from kernellab.ir.ptx import Address, Operand, PtxInstruction, PtxKernel, Register, Symbol, Vector
 
 _ENDS = frozenset({"ret", "exit", "trap"})
+_POINTER_BITS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,3 +373,28 @@ def _dead_loads(instructions: tuple[PtxInstruction, ...]) -> frozenset[int]:
 def is_volatile(instruction: PtxInstruction) -> bool:
     """Whether ptxas keeps an access that repeats another or that nothing uses. PTX ISA, "Memory Consistency Model"."""
     return bool({"volatile", "acquire", "relaxed", "mmio"} & set(instruction.parts))
+
+
+def pointer_loads(kernel: PtxKernel, access: PtxInstruction) -> frozenset[int]:
+    """Return the positions of the loads of 64 bits from global memory that an access takes its address from.
+
+    A kernel may load a pointer from a table in memory, such as a tensor of ``data_ptr()``s.
+    """
+    instructions, writers = tuple(kernel.instructions), dict[str, list[int]]()
+    for position, instruction in enumerate(instructions):
+        for name in written_by(instruction):
+            writers.setdefault(name, []).append(position)
+    loads, seen = set[int](), set[str]()
+    waiting = [name for operand in access.operands if isinstance(operand, Address) for name in registers_in(operand)]
+    while waiting:
+        name = waiting.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        for position in writers.get(name, ()):
+            instruction = instructions[position]
+            if not is_access(instruction):
+                waiting += read_by(instruction)
+            elif not is_shared(instruction) and width_of(instruction.type) == _POINTER_BITS:
+                loads.add(position)
+    return frozenset(loads)
