@@ -22,7 +22,7 @@ from kernellab.explore.points import FIRST, Evaluation, OutputComparison, Point,
 from kernellab.launch.arguments import memory_of
 from kernellab.launch.calls import Grid3
 from kernellab.launch.memory import Copies, size_bytes
-from kernellab.launch.poison import Poison, poison
+from kernellab.launch.poison import Poison
 from kernellab.launch.run import Run
 from kernellab.launch.runtime import Interpret, Runtime
 from kernellab.store.columns import Status
@@ -33,12 +33,11 @@ from kernellab.timing.launches import (
     KernelLaunch,
     Launches,
     arithmetic,
-    call_hooks,
+    copies_to_launch,
     implementation_of,
     launch_on_copies,
     moved_bytes,
     replaced_arguments,
-    set_to_zero,
     with_zeros,
 )
 from kernellab.timing.outcome import reason_of, resource_columns
@@ -217,10 +216,7 @@ class OnCpu:
             return None, OutputComparison(None, f"not run: the arguments hold {held / 1e6:,.0f} MB, too much for here")
         if 0 in launch.grid:
             return None, OutputComparison(None, "not run: the grid is empty")
-        copies = Copies(replaced_arguments(launch, self.inputs), compiled.effects, "cpu")
-        set_to_zero(copies.arguments, self.zeroed)
-        call_hooks(launch, copies.arguments)
-        poisoned = poison(copies.arguments, compiled.effects, copies=True)
+        copies, poisoned = copies_to_launch(launch, compiled.effects, "cpu", self.inputs, self.zeroed)
         grid = bound_grid(launch.grid)
         run = self.interpret(launch.function, copies.everything, grid, SECONDS_AT_MOST)
         if grid != launch.grid:

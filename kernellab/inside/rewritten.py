@@ -14,12 +14,11 @@ from kernellab._triton.closure import closure_of
 from kernellab._triton.loading import load
 from kernellab._triton.specialize import specialize
 from kernellab.compile.types import job_of
-from kernellab.launch.memory import Copies
-from kernellab.launch.poison import Poison, poison
+from kernellab.launch.poison import Poison
 from kernellab.launch.run import Run
 from kernellab.registry.kernels import Session
 from kernellab.source import Closure, JitOptions
-from kernellab.timing.launches import Implementation, call_hooks, set_to_zero
+from kernellab.timing.launches import Implementation, copies_to_launch
 
 
 def closure_to_rewrite(function: Any) -> Closure:
@@ -72,11 +71,7 @@ def run_on_copies(
         KernellabError: the kernel fails, or does not end in time.
     """
     launch, runtime = implementation.kernel_launch, session.runtime
-    effects = implementation.kernel.effects
-    copies = Copies(launch.arguments, effects, runtime.device)
-    poisoned = poison(copies.arguments, effects, copies=True)
-    set_to_zero(copies.arguments, zeroed)
-    call_hooks(launch, copies.arguments)
+    copies, poisoned = copies_to_launch(launch, implementation.kernel.effects, runtime.device, zeroed=zeroed)
     with runtime.recording(timeout_s=timeout_s) as recorder:
         _fill_queue(runtime.device)
         launch.function[launch.grid](**copies.arguments, **launch.options)

@@ -17,7 +17,10 @@ from kernellab.source import (
     DTYPE_NAMES,
     INTEGER_OPTIONS,
     LAUNCH_FLAGS,
+    Binding,
+    Closure,
     MalformedData,
+    Readers,
     formula_problem,
     from_jsonable,
     is_formula,
@@ -27,6 +30,7 @@ from kernellab.source import (
     parse_json,
     parse_python,
     reading,
+    record_of_json,
     require,
     require_binding,
     require_closure,
@@ -44,6 +48,8 @@ TORCH_DTYPES = frozenset(
         *("qint8", "qint32", "quint8", "quint4x2", "quint2x4"),
     }
 )
+_TAGGED: Readers = frozenset({(Any, from_jsonable), (tuple[Closure, Binding] | None, from_jsonable)})
+"""Values that are tagged with their type: those of options and arguments, and the sources of arguments."""
 _ARGUMENT_FIELDS_OUTSIDE_DIGEST = ("low", "high", "values")
 LATEST = 9_000_000_000.0  # seconds since 1970: pandas counts nanoseconds in 64 bits
 _RANK, _VALUES, _ELEMENTS = 64, 4_096, 2**62
@@ -116,12 +122,7 @@ def launch_from_jsonable(value: Mapping[str, Any], *, keeps_formulas: bool = Tru
         MalformedData: not a valid launch.
     """
     with reading("the launch"):
-        known = _record_fields(RecordedLaunch, value)
-        known["signature"] = tuple((name, kind) for name, kind in value["signature"])
-        known["arguments"] = tuple(map(_argument_from_jsonable, value["arguments"]))
-        known["options"] = {name: from_jsonable(option) for name, option in value["options"].items()}
-        known["grid"] = None if value["grid"] is None else tuple(value["grid"])
-        launch = RecordedLaunch(**known)
+        launch = record_of_json(RecordedLaunch, value, _TAGGED)
         require_type(launch, RecordedLaunch, "the launch")
     _require_arguments(launch.arguments)
     for name, option in launch.options.items():
@@ -180,9 +181,8 @@ def result_from_jsonable(value: Mapping[str, Any]) -> Result:
         MalformedData: not in the expected form.
     """
     with reading("the result"):
-        known = _record_fields(Result, value)
-        known["options"] = {name: from_jsonable(v) for name, v in value["options"].items()}
-        result = Result(**known)
+        options = {name: from_jsonable(option) for name, option in value["options"].items()}
+        result = record_of_json(Result, {**value, "options": options}, frozenset())
         require_type(result, Result, "the result")
         return result
 
@@ -243,19 +243,6 @@ def require_seconds(value: object, where: str) -> None:
     """Raise `MalformedData` unless a value is a duration or None."""
     require_type(value, float | None, where)
     require(value is None or value >= 0, where, value, "no negative number")  # type: ignore[operator]
-
-
-def _argument_from_jsonable(value: Mapping[str, Any]) -> Argument:
-    known = _record_fields(Argument, value)
-    known["value"] = from_jsonable(value["value"])
-    known["members"] = tuple(map(_argument_from_jsonable, value["members"]))
-    known["source"] = from_jsonable(value.get("source"))
-    return Argument(**known)
-
-
-def _record_fields(cls: type, value: Mapping[str, Any]) -> dict[str, Any]:
-    names = {f.name for f in dataclasses.fields(cls)}
-    return {name: tuple(item) if isinstance(item, list) else item for name, item in value.items() if name in names}
 
 
 def _require_arguments(arguments: tuple[Argument, ...]) -> None:

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from kernellab.source import parse_json, reading, require, require_type
+from kernellab.source import parse_json, reading, record_of_json, require_type
 from kernellab.store.database import Database
 from kernellab.store.decoding import canonical_json, require_moment
 
@@ -119,12 +119,7 @@ def snapshot_from_jsonable(value: Any) -> Snapshot:
     """
     with reading("the snapshot"):
         require_type(value, dict[str, Any], "the snapshot")
-        names = {f.name for f in fields(Snapshot)}
-        known = {name: item for name, item in value.items() if name in names}
-        known["accesses"] = tuple(AccessSummary(**access) for access in known.get("accesses", ()))
-        known["products"] = tuple(ProductSummary(**product) for product in known.get("products", ()))
-        known["unknown"] = tuple(known.get("unknown", ()))
-        snapshot = Snapshot(**known)
+        snapshot = record_of_json(Snapshot, value, frozenset())
         require_type(snapshot, Snapshot, "the snapshot")
         return snapshot
 
@@ -156,11 +151,8 @@ class Explanations:
 
 
 def _kept_explanation(_: int, text: str, created: float) -> tuple[KeptExplanation, float]:
-    value = parse_json(text)
-    require_type(value, dict, "the explanation")
-    fields = {"data": dict, "text": str, "sources": dict}
-    require(set(value) == set(fields), "its fields", sorted(value), "data, text and sources")
-    for name, kind in fields.items():
-        require_type(value[name], kind, name)
+    with reading("the explanation"):
+        explanation = record_of_json(KeptExplanation, parse_json(text), frozenset())
+        require_type(explanation, KeptExplanation, "the explanation")
     require_moment(created, "created")
-    return KeptExplanation(**value), created
+    return explanation, created

@@ -298,6 +298,28 @@ def call_hooks(launch: KernelLaunch, arguments: Mapping[str, Any]) -> None:
             raise RunError(f"The pre_hook of a config raised {type(exc).__name__}: {first_line(exc)}.") from exc
 
 
+def copies_to_launch(
+    launch: KernelLaunch,
+    effects: Effects,
+    device: str,
+    inputs: Mapping[str, Any] = MappingProxyType({}),
+    zeroed: Collection[str] = (),
+) -> tuple[Copies, Poison]:
+    """Copies of the arguments of a launch as it begins with them, write-only ones poisoned.
+
+    ``inputs`` replace arguments, those of ``zeroed`` are set to zero, then the hooks of the launch are called;
+    ``device`` is the type of the device: "cuda" or "cpu".
+
+    Raises:
+        RunError: a hook raises.
+    """
+    copies = Copies(replaced_arguments(launch, inputs), effects, device)
+    poisoned = poison(copies.arguments, effects, copies=True)
+    set_to_zero(copies.arguments, zeroed)
+    call_hooks(launch, copies.arguments)
+    return copies, poisoned
+
+
 def launch_on_copies(
     runtime: Runtime,
     launch: KernelLaunch,
@@ -307,18 +329,12 @@ def launch_on_copies(
     inputs: Mapping[str, Any] = MappingProxyType({}),
     zeroed: Collection[str] = (),
 ) -> tuple[Copies, Poison]:
-    """Launch a kernel through the lab on copies of its arguments, with write-only ones poisoned.
-
-    ``inputs`` replace arguments, those of ``zeroed`` are set to zero first; ``device`` is the type of the device:
-    "cuda" or "cpu".
+    """Launch a kernel through the lab on copies of its arguments; see `copies_to_launch`.
 
     Raises:
         KernellabError: the kernel fails, or does not end in time.
     """
-    copies = Copies(replaced_arguments(launch, inputs), effects, device)
-    poisoned = poison(copies.arguments, effects, copies=True)
-    set_to_zero(copies.arguments, zeroed)
-    call_hooks(launch, copies.arguments)
+    copies, poisoned = copies_to_launch(launch, effects, device, inputs, zeroed)
     with runtime.recording(timeout_s=timeout_s):
         launch.function[launch.grid](**copies.arguments, **launch.options)
     return copies, poisoned
@@ -339,7 +355,12 @@ def outputs_on_copies(
     """
     copies, poisoned = launch_on_copies(runtime, launch, effects, device, timeout_s, zeroed=zeroed)
     poisoned.lift()
-    written = accessed_arguments(effects, copies.behind)[0]
+    return written_memory(copies)
+
+
+def written_memory(copies: Copies) -> dict[str, Any]:
+    """The copied memory that a launch may write, by name."""
+    written = accessed_arguments(copies.effects, copies.behind)[0]
     memory = {**memory_of(copies.arguments), **copies.reached}
     return {name: tensor for name, tensor in memory.items() if name in written}
 

@@ -16,13 +16,12 @@ from kernellab.compile.types import CompileJob
 from kernellab.errors import KernellabError, OutOfBounds, WorkerTimeout, plural
 from kernellab.inside.equivalence import AlgebraOutcome, compare_outcomes, outcome_of_launch
 from kernellab.ir.effects import Effects
-from kernellab.launch.arguments import memory_of
-from kernellab.launch.memory import Copies, size_bytes
-from kernellab.launch.poison import Poison, poison
+from kernellab.launch.memory import size_bytes
+from kernellab.launch.poison import Poison
 from kernellab.launch.runtime import Interpret
 from kernellab.store.columns import Status
 from kernellab.timing.config import Config
-from kernellab.timing.launches import KernelLaunch, Launches, accessed_arguments, call_hooks, set_to_zero
+from kernellab.timing.launches import KernelLaunch, Launches, copies_to_launch, written_memory
 from kernellab.timing.outcome import NO_GPU, reason_of, status_of
 from kernellab.tune.result import Row
 
@@ -227,16 +226,11 @@ class CpuCheck:
         """Launch a config on the CPU; return what it wrote by name, and what its outputs were filled with."""
         if launch.after is not None:
             return UnfinishedRun("its post_hook is called on a GPU alone")
-        effects = self.effects(launch.job)
-        copies = Copies(launch.arguments, effects, "cpu")
-        poisoned = poison(copies.arguments, effects, copies=True)
-        set_to_zero(copies.arguments, autotune_settings(self.launches.kernel).reset_to_zero)
-        call_hooks(launch, copies.arguments)
+        zeroed = autotune_settings(self.launches.kernel).reset_to_zero
+        copies, poisoned = copies_to_launch(launch, self.effects(launch.job), "cpu", zeroed=zeroed)
         self.interpret(launch.function, copies.everything, launch.grid, timeout_s)
         poisoned.lift()
-        written = accessed_arguments(effects, copies.behind)[0]
-        memory = {**memory_of(copies.arguments), **copies.reached}
-        return {name: tensor for name, tensor in memory.items() if name in written}, poisoned
+        return written_memory(copies), poisoned
 
     def _compare_outputs(self, run: tuple[Mapping[str, Any], Poison]) -> CheckedStatus:
         outputs, poisoned = run
