@@ -190,7 +190,6 @@ CHAPTERS = (
             "kernellab.upgrade.comparison",
             "kernellab.upgrade.gate_result",
             "kernellab.timing.gate",
-            "kernellab.upgrade.stages",
             "kernellab.store.snapshots",
         ),
     ),

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.display import Drawable
 from kernellab.errors import plural
-from kernellab.inside.stamping import END, FIXED_COLUMNS, SM, START
 from kernellab.workers.forks_and_interrupts import import_uninterrupted
 
 if TYPE_CHECKING:
@@ -16,6 +15,8 @@ if TYPE_CHECKING:
     import pandas
     from numpy.typing import NDArray
 
+FIXED_COLUMNS = 3  # of the table that a kernel with time stamps fills
+SM, START, END = range(FIXED_COLUMNS)
 HIGH_OVERHEAD = 0.10
 _LONG = 1.5  # times the median, from which on a program takes long
 _LONG_AT_LEAST = 3  # times the resolution of the clock

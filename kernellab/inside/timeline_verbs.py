@@ -1,22 +1,30 @@
-"""The launch behind `lab.timeline`: a copy of the kernel with time stamps, timed next to the plain one, then read."""
+"""The launch behind `lab.timeline`: a copy of the kernel with time stamps, timed next to the plain one, then read.
+
+The copy has one more parameter, a table with a row of int64 per program: its SM, its start and end in ns of
+``%globaltimer``, then the cycles of each part. A part begins before a chosen line, and lasts until the next chosen line
+or the end, however often a loop comes back to it; the first part is what precedes all chosen lines.
+"""
 
 from __future__ import annotations
 
+import ast
 import math
 from collections.abc import Collection, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import median
 
 from kernellab._triton.kernel import autotune_settings
 from kernellab.compile.types import Compiled
-from kernellab.errors import CannotRun, LaunchError, UsageError
+from kernellab.errors import CannotRun, LaunchError, UsageError, choice_message
+from kernellab.inside.device_texts import with_device_functions
 from kernellab.inside.rewritten import closure_to_rewrite, rewritten_implementation, run_on_copies
-from kernellab.inside.stamping import TABLE, StampedKernel, stamped_kernel
-from kernellab.inside.timeline import Timeline, times_of_table
+from kernellab.inside.timeline import FIXED_COLUMNS, Timeline, times_of_table
 from kernellab.launch.calls import UserCall
 from kernellab.registry.calls import compile_call, has_gpu
 from kernellab.registry.kernels import Session
+from kernellab.source import Closure, Function
+from kernellab.source.edits import FunctionEdits, edits_of, statements_of
 from kernellab.target import BlockNeeds, device_name, limits_of, multiprocessors, occupancy
 from kernellab.timing.bench import BenchOptions
 from kernellab.timing.gpu_bench import gpu_bench
@@ -25,6 +33,7 @@ from kernellab.timing.launches import Implementation
 _MOST_PROGRAMS = 1 << 22
 _FIRST_RUNS, _LEAST_ROUNDS, _MOST_ROUNDS = 3, 15, 60
 _TIMING_MS, _FLUSH_MS = 60.0, 0.1
+TABLE = "kl_times"
 
 
 def timeline_of_call(session: Session, call: UserCall, lines: Sequence[int], timeout_s: float) -> Timeline:
@@ -157,3 +166,67 @@ def _times_us(
         rounds = int(_TIMING_MS / (2 * min(first) + _FLUSH_MS))
         times = bench.interleave([plain, stamped], max(_LEAST_ROUNDS, min(rounds, _MOST_ROUNDS)))
     return median(times[0]) * 1e3, median(times[1]) * 1e3, options.notes
+
+
+@dataclass(frozen=True, slots=True)
+class StampedKernel:
+    """A kernel with time stamps: its closure, the chosen lines in ascending order, and the columns of its table."""
+
+    closure: Closure
+    lines: tuple[int, ...]
+
+    @property
+    def columns(self) -> int:
+        """The number of int64 per program."""
+        return FIXED_COLUMNS + (len(self.lines) + 1 if self.lines else 0)
+
+
+def stamped_kernel(closure: Closure, lines: Sequence[int] = ()) -> StampedKernel:
+    """A kernel with time stamps, and marks before the statements that begin in ``lines`` of its file.
+
+    Raises:
+        UsageError: no statement of the kernel begins in a line, or nothing can be inserted before it.
+        SourceError: its text cannot be rewritten.
+    """
+    kernel = closure.functions[0]
+    edits = edits_of(kernel.text)
+    chosen = tuple(sorted(set(lines)))
+    statements = _statements_at(edits, kernel, chosen)
+    columns = FIXED_COLUMNS + (len(chosen) + 1 if chosen else 0)
+    edits.add_parameter(TABLE)
+    begin = f"kl_row = kl_begin({TABLE}, {columns})"
+    if chosen:
+        begin += "; kl_since, kl_part = kl_begin_parts(kl_row)"
+    edits.before(edits.body[0], begin)
+    for part, (line, statement) in enumerate(zip(chosen, statements, strict=True), FIXED_COLUMNS + 1):
+        if not edits.before(statement, _mark(part)):
+            raise UsageError(
+                f"Line {line} of {kernel.name} begins with elif; choose the if before it, or a line in it."
+            )
+    _add_ends(edits, f"{_mark(FIXED_COLUMNS)}; kl_end(kl_row)" if chosen else "kl_end(kl_row)")
+    return StampedKernel(with_device_functions(closure, {0: edits.result()}), chosen)
+
+
+def _mark(part: int) -> str:
+    return f"kl_since, kl_part = kl_mark(kl_row, kl_since, kl_part, {part})"
+
+
+def _statements_at(edits: FunctionEdits, kernel: Function, lines: Sequence[int]) -> list[ast.stmt]:
+    """The outermost statement that begins in each line."""
+    first: dict[int, ast.stmt] = {}
+    for statement in statements_of(edits.body):
+        first.setdefault(statement.lineno + kernel.first_line - 1, statement)
+    for line in lines:
+        if line not in first:
+            known = tuple(map(str, first))
+            raise UsageError(choice_message("lines", str(line), known, owner=f"the timeline of {kernel.name}"))
+    return [first[line] for line in lines]
+
+
+def _add_ends(edits: FunctionEdits, end: str) -> None:
+    """Add a statement before each return, and at the end of the function."""
+    for statement in statements_of(edits.body):
+        if isinstance(statement, ast.Return):
+            edits.before(statement, end)
+    if not isinstance(edits.body[-1], ast.Return):
+        edits.after(edits.body[-1], end)

@@ -33,7 +33,7 @@ class Row(OutcomeRow):
     JSON. ``outputs`` are the compared arguments, with commas, or "" for all: see `kernellab.tune.agreement`.
     ``predicted_ms`` is the time that the model of `explain` predicts, between ``predicted_low_ms`` and
     ``predicted_high_ms``; the store keeps none of the three. ``bits`` is the class of equal bits, where one was asked
-    for, as `kernellab.tune.bit_classes` names it.
+    for, as `kernellab.tune.config_runs` names it.
     """
 
     config: Config

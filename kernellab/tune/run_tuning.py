@@ -22,8 +22,7 @@ from kernellab.timing.config import Config, Space, configs_of
 from kernellab.timing.hooks import sets_blocks_alone
 from kernellab.timing.launches import Launches, with_zeros
 from kernellab.timing.provenance import Device, key_fields, key_of
-from kernellab.tune.bit_classes import BitCheck, OutputsOf, outputs_on_cpu
-from kernellab.tune.config_runs import SECONDS_AT_MOST, CpuCheck, ExactCheck
+from kernellab.tune.config_runs import SECONDS_AT_MOST, BitCheck, CpuCheck, ExactCheck, OutputsOf, outputs_on_cpu
 from kernellab.tune.device_pool import DevicePool
 from kernellab.tune.options import Options
 from kernellab.tune.predicted_search import PredictedSearch

@@ -26,8 +26,7 @@ from kernellab.tune.agreement import (
     require_written,
     rows_with_agreement,
 )
-from kernellab.tune.bit_classes import BitCheck
-from kernellab.tune.config_runs import AGREES, CpuCheck, ExactCheck
+from kernellab.tune.config_runs import AGREES, BitCheck, CpuCheck, ExactCheck
 from kernellab.tune.device_pool import DevicePool, PoolResult
 from kernellab.tune.finals import EarlyFinals, Final, finalists_of, finish_final
 from kernellab.tune.options import Options

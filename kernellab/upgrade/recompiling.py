@@ -29,7 +29,7 @@ from kernellab.settings import child_environment
 from kernellab.source import MalformedData, parse_json
 from kernellab.store import RecordedLaunch, Snapshot, Version, snapshot_from_jsonable
 from kernellab.store.decoding import launch_digest
-from kernellab.upgrade.stages import LineOperations, stage_operations
+from kernellab.upgrade.comparison import LineOperations, stage_operations
 from kernellab.upgrade.winners import Winner
 from kernellab.workers.forks_and_interrupts import Stop, run_in_parallel
 from kernellab.workers.scratch import Scratch

@@ -11,8 +11,7 @@ from kernellab.display import Displayable
 from kernellab.registry.regressions import TimeChange
 from kernellab.store import Snapshot
 from kernellab.timing.stopwatch import Interval
-from kernellab.upgrade.comparison import Reason, predicted_ratio, reasons_between
-from kernellab.upgrade.stages import Parting
+from kernellab.upgrade.comparison import Parting, Reason, predicted_ratio, reasons_between
 from kernellab.workers.forks_and_interrupts import cached_property, import_uninterrupted
 
 if TYPE_CHECKING:

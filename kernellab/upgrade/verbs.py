@@ -28,6 +28,7 @@ from kernellab.timing.config import Config
 from kernellab.timing.launches import Launches
 from kernellab.tune.options import Options
 from kernellab.tune.verbs import tune_and_launch
+from kernellab.upgrade.comparison import first_parting
 from kernellab.upgrade.recompiling import (
     LaunchKey,
     LaunchToCompile,
@@ -37,7 +38,6 @@ from kernellab.upgrade.recompiling import (
     recompile_all,
 )
 from kernellab.upgrade.result import RepeatedTiming, Upgrade, UpgradeOutcome, UpgradeRow, compared_row, in_order
-from kernellab.upgrade.stages import first_parting
 from kernellab.upgrade.winners import Winner, stored_winners
 
 SAMPLE_STEP = 10

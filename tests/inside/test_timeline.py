@@ -19,9 +19,8 @@ from benchmarks.timeline import WAITED_CYCLES, places_by_resources, waiting
 from kernellab._triton.closure import closure_of
 from kernellab.errors import CannotRun, UsageError
 from kernellab.inside.rewritten import run_on_copies
-from kernellab.inside.stamping import TABLE, stamped_kernel
 from kernellab.inside.timeline import Timeline, times_of_table
-from kernellab.inside.timeline_verbs import late_starts, stamped_implementation, timeline_of_run
+from kernellab.inside.timeline_verbs import TABLE, late_starts, stamped_implementation, stamped_kernel, timeline_of_run
 from kernellab.launch.calls import UserCall
 from kernellab.registry.calls import compile_call
 from kernellab.source.edits import edits_of
@@ -159,7 +158,7 @@ def test_a_statement_before_or_after_a_loop_has_a_line_of_its_own() -> None:
     ],
 )
 def test_exits_and_parameters_are_found_in_any_layout(before: str, after: str) -> None:
-    from kernellab.inside.stamping import _add_ends
+    from kernellab.inside.timeline_verbs import _add_ends
 
     edits = edits_of(before)
     edits.add_parameter("t")

@@ -16,7 +16,7 @@ from kernellab.errors import RunError, UsageError, WorkerTimeout
 from kernellab.store.columns import Status
 from kernellab.timing.config import Config
 from kernellab.timing.launches import Launches, outputs_on_copies
-from kernellab.tune.bit_classes import BitCheck, outputs_on_cpu
+from kernellab.tune.config_runs import BitCheck, outputs_on_cpu
 from kernellab.tune.options import Options
 from kernellab.tune.run_tuning import tune_launches
 from kernellab.tune.verbs import environment_of

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from kernellab.upgrade.stages import Parting, first_parting
+from kernellab.upgrade.comparison import Parting, first_parting
 
 
 def test_the_first_stage_with_other_operations_is_named_with_its_lines() -> None:

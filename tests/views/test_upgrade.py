@@ -8,8 +8,8 @@ from kernellab.errors import UsageError
 from kernellab.registry.regressions import TimeChange
 from kernellab.store import Snapshot
 from kernellab.timing.stopwatch import Interval
+from kernellab.upgrade.comparison import Parting, PartingLine
 from kernellab.upgrade.result import RepeatedTiming, Upgrade, UpgradeRow, compared_row, in_order
-from kernellab.upgrade.stages import Parting, PartingLine
 from kernellab.views.cards.upgrade import upgrade_card, upgrade_markdown, upgrade_page, write_summary
 from tests.upgrade.stores import snapshot
 
