@@ -25,7 +25,15 @@ from kernellab.checking.error_rules import parts_of, rule_of
 from kernellab.checking.tolerance import CONFIDENCE, accumulator_of, share_of_largest, unit_of
 
 
-class Tracking(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class OperationMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """A dispatch mode for which torch does not import all of its compiler, to keep that from tracing it."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+
+class Tracking(OperationMode):
     """Tracks errors through all operations, those on plain tensors (constants, intermediates) included.
 
     With ``widens``, floating-point values are float64, whatever format the function asks for.
@@ -34,10 +42,6 @@ class Tracking(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, widens: bool) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.widens = widens
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # else torch imports all of its compiler, to keep that from tracing this
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.aten.detach.default and not isinstance(args[0], BoundedTensor):

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import struct
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-INSTRUCTION_BYTES = 16
-_SECTION = struct.Struct("<IIQQQQIIQQ")
+from kernellab.ir.control_codes import INSTRUCTION_BYTES, elf_sections
+
 _RELOCATION = struct.Struct("<QQq")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _SET_ADDRESS = b"\x00\x09\x02"
@@ -30,16 +29,6 @@ _UNIT_BYTES = 10  # length, version and length of the prologue
 
 class NoLineTable(ValueError):
     """The binary has no line table, or one of another form."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Section:
-    """A section of an ELF file: the place of its header, and the header's fields."""
-
-    at: int
-    name: str
-    offset: int
-    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +67,13 @@ def instruction_address(line: int) -> int:
 
 
 def _number_instructions(cubin: bytes) -> bytes:
-    if cubin[:6] != b"\x7fELF\x02\x01":
+    sections = {section.name: section for section in elf_sections(cubin)}
+    if not sections:
         raise NoLineTable("the binary is not an ELF file of 64 bits")
-    sections = {section.name: section for section in _sections(cubin)}
     table, moved = sections.get(".debug_line"), sections.get(".rela.debug_line")
     if table is None or moved is None:
         raise NoLineTable("the binary was compiled without line information")
-    old = cubin[table.offset : table.offset + table.size]
+    old = table.bytes_in(cubin)
     opcodes, prologue = _prologue(old)
     new, file = bytearray(prologue), bytearray(cubin)
     count = moved.size // _RELOCATION.size
@@ -97,19 +86,8 @@ def _number_instructions(cubin: bytes) -> bytes:
         new += _line_program(opcodes, _SYMBOL.unpack_from(cubin, symbol)[-1])
     struct.pack_into("<I", new, 0, len(new) - 4)
     file += bytes(-len(file) % 8)
-    struct.pack_into("<QQ", file, table.at + 24, len(file), len(new))
+    struct.pack_into("<QQ", file, table.header + 24, len(file), len(new))
     return bytes(file + new)
-
-
-def _sections(cubin: bytes) -> Iterator[_Section]:
-    (start,) = struct.unpack_from("<Q", cubin, 40)
-    size, count, names = struct.unpack_from("<HHH", cubin, 58)
-    headers = [_SECTION.unpack_from(cubin, start + index * size) for index in range(count)]
-    texts = headers[names][4]
-    for index, header in enumerate(headers):
-        at = texts + header[0]
-        name = cubin[at : cubin.index(b"\0", at)].decode()
-        yield _Section(start + index * size, name, header[4], header[5])
 
 
 def _prologue(table: bytes) -> tuple[_Opcodes, bytes]:

@@ -11,12 +11,10 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-_INSTRUCTION_BYTES = 16
+INSTRUCTION_BYTES = 16
 _NO_SCOREBOARD = 7
-_SECTION_TABLE = (
-    0x28  # offset of the ELF header's field; https://refspecs.linuxfoundation.org/elf/gabi4+/ch4.eheader.html
-)
-_SECTION_COUNTS = 0x3A
+# Offsets of the ELF header's fields; https://refspecs.linuxfoundation.org/elf/gabi4+/ch4.eheader.html
+_SECTION_TABLE, _SECTION_COUNTS = 0x28, 0x3A
 _MEMORY_CYCLES = 1000.0  # in which nothing else of a warp hides all of a wait for memory
 _SHORT_CYCLES = 20.0
 # Cycles until a result is there, as measured by the paper and its successors for later architectures.
@@ -58,8 +56,8 @@ class WarpWait:
 
 def control_codes(cubin: bytes, kernel: str) -> tuple[ControlCode, ...]:
     """Return the control code of each instruction of a kernel, in their order; empty if it is not found."""
-    code = _section(cubin, f".text.{kernel}")
-    words = struct.unpack(f"<{len(code) // 8}Q", code[: len(code) // _INSTRUCTION_BYTES * _INSTRUCTION_BYTES])
+    code = next((s.bytes_in(cubin) for s in elf_sections(cubin) if s.name == f".text.{kernel}"), b"")
+    words = struct.unpack(f"<{len(code) // 8}Q", code[: len(code) // INSTRUCTION_BYTES * INSTRUCTION_BYTES])
     return tuple(_control_code(word >> 41) for word in words[1::2])
 
 
@@ -100,15 +98,27 @@ def _wait_for(maker: str, cycles: float) -> WarpWait:
     return WarpWait(0.0, spill_cycles=cycles) if maker == "LDL" else WarpWait(cycles)
 
 
-def _section(elf: bytes, name: str) -> bytes:
-    """Return the bytes of a section of an ELF file of 64 bits; none if there is no such section."""
-    if not elf.startswith(b"\x7fELF\x02"):
-        return b""
+@dataclass(frozen=True, slots=True)
+class ElfSection:
+    """A section of an ELF file: the place of its header, its name, and the place and size of its bytes."""
+
+    header: int
+    name: str
+    offset: int
+    size: int
+
+    def bytes_in(self, elf: bytes) -> bytes:
+        """The bytes of the section."""
+        return elf[self.offset : self.offset + self.size]
+
+
+def elf_sections(elf: bytes) -> Iterator[ElfSection]:
+    """Yield the sections of a little-endian ELF file of 64 bits; none of another file."""
+    if not elf.startswith(b"\x7fELF\x02\x01"):
+        return
     (table,) = struct.unpack_from("<Q", elf, _SECTION_TABLE)
     size, count, names = struct.unpack_from("<HHH", elf, _SECTION_COUNTS)
     headers = [struct.unpack_from("<IIQQQQ", elf, table + index * size) for index in range(count)]
-    for name_offset, _, _, _, offset, length in headers:
+    for index, (name_offset, _, _, _, offset, length) in enumerate(headers):
         start = headers[names][4] + name_offset
-        if elf[start : elf.index(b"\0", start)].decode() == name:
-            return elf[offset : offset + length]
-    return b""
+        yield ElfSection(table + index * size, elf[start : elf.index(b"\0", start)].decode(), offset, length)

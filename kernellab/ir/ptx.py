@@ -36,7 +36,6 @@ class Immediate:
     """A constant: an integer, or the bits of a floating-point number."""
 
     bits: int
-    is_float: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +266,7 @@ class _BodyReader:
     def _plain(self, text: str) -> Register | Symbol | Immediate:
         number = _FLOAT.match(text)
         if number:
-            return Immediate(int(number[2], 16), is_float=True)
+            return Immediate(int(number[2], 16))
         if _NUMBER.match(text):
             digits = text.removesuffix("U")
             return Immediate(int(digits, 16 if "x" in digits.lower() else 10))

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from kernellab.checking.bounds import OperationMode
 from kernellab.checking.payload_tensor import in_algebra
 from kernellab.errors import UsageError
 from kernellab.judge.replay import copies_of
@@ -29,16 +29,12 @@ _MOVES = frozenset(
 _NUMBERS = (bool, float, int)
 
 
-class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Operations(OperationMode):
     """Notes whether all operations are sums and products of tensors."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.are_sums = True
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # else torch imports all of its compiler, to keep that from tracing this
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func._schema.name.removeprefix("aten::")

@@ -20,7 +20,7 @@ class SiteKind(StrEnum):
 class Site:
     """A place that gives values to ``names``: ``()`` for a return, and for a call alone, such as a store.
 
-    ``line`` and ``end_line`` are lines of the file, ``loops`` the lines of the loops around it, outermost first, and
+    ``line`` is one of the file, ``loops`` the lines of the loops around it, outermost first, and
     ``reads`` the names that it reads, in order. ``function`` is the name of the kernel or helper.
     """
 
@@ -28,7 +28,6 @@ class Site:
     kind: SiteKind
     names: tuple[str, ...]
     line: int
-    end_line: int
     loops: tuple[int, ...]
     reads: tuple[str, ...]
 
@@ -82,9 +81,8 @@ class _SiteFinder(ast.NodeVisitor):
         line = node.lineno + self.added_lines
         outer = self.loops
         self.loops = (*outer, line)
-        site = Site(
-            self.function, SiteKind.LOOP, tuple(bound_names(node.target)), line, line, self.loops, read_names(node.iter)
-        )
+        names = tuple(bound_names(node.target))
+        site = Site(self.function, SiteKind.LOOP, names, line, self.loops, read_names(node.iter))
         self.sites.append((node, site))
         self._visit_loop(node, outer)
 
@@ -105,9 +103,8 @@ class _SiteFinder(ast.NodeVisitor):
         value = getattr(node, "value", None)
         reads = (*(first_read or ()), *(() if value is None else read_names(value)))
         names = [*names, *walrus_names(node)]
-        line, end_line = node.lineno + self.added_lines, (node.end_lineno or node.lineno) + self.added_lines
-        unique = tuple(dict.fromkeys(reads))
-        self.sites.append((node, Site(self.function, kind, tuple(names), line, end_line, self.loops, unique)))
+        line, unique = node.lineno + self.added_lines, tuple(dict.fromkeys(reads))
+        self.sites.append((node, Site(self.function, kind, tuple(names), line, self.loops, unique)))
 
 
 def bound_names(target: ast.expr) -> list[str]:

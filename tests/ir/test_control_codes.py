@@ -60,10 +60,10 @@ def instruction(stall: int, sets: int, mask: int) -> bytes:
 
 
 def elf(name: str, code: bytes) -> bytes:
-    """An ELF file of 64 bits with one section of code and the table of names."""
+    """A little-endian ELF file of 64 bits with one section of code and the table of names."""
     names = b"\0" + name.encode() + b"\0.shstrtab\0"
     header = bytearray(64)
-    header[:5] = b"\x7fELF\x02"
+    header[:6] = b"\x7fELF\x02\x01"
     places = 64, 64 + len(code)
     struct.pack_into("<Q", header, 0x28, places[1] + len(names))
     struct.pack_into("<HHH", header, 0x3A, 64, 3, 2)

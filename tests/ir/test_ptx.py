@@ -62,7 +62,7 @@ def test_instructions_have_operands_guards_and_lines() -> None:
     assert wide.operands == (Vector((Register("%r2"), Register("%r3"))), Address(Register("%rd1"), 16))
     assert [each.location.line for each in instructions] == [7] * 6 + [8] * 3
     assert load.location.file == "/home/kernel.py"
-    assert instructions[-3].operands[1] == Immediate(0x3F800000, is_float=True)
+    assert instructions[-3].operands[1] == Immediate(0x3F800000)
     box = instructions[-2].operands[0]
     assert box == Address(Register("%rd2"), 0, (Vector((Register("%r1"), Register("%r2"))),))
 
