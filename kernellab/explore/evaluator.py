@@ -42,8 +42,8 @@ from kernellab.timing.launches import (
 )
 from kernellab.timing.outcome import reason_of, resource_columns
 from kernellab.timing.stopwatch import Interval, interval, ratio_interval
-from kernellab.tune.predicting import with_prediction
 from kernellab.tune.result import Row
+from kernellab.tune.rows import with_prediction
 
 if TYPE_CHECKING:
     from kernellab.explain.prediction import Prediction

@@ -1,25 +1,120 @@
-"""The row of a config at each step of a tuning: compiled, failed, timed."""
+"""The row of a config at each step of a tuning: compiled, failed, timed, or predicted where nothing times it."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING
 
-from kernellab.compile.types import Compiled
-from kernellab.errors import KernellabError
+from kernellab.compile.cache import Compiler
+from kernellab.compile.types import Compiled, CompileJob
+from kernellab.errors import KernellabError, UsageError
 from kernellab.store.columns import Status
 from kernellab.timing.bench_jobs import LaunchTimes
 from kernellab.timing.config import Config
-from kernellab.timing.launches import Implementation, Launches, arithmetic, moved_bytes
+from kernellab.timing.launches import Implementation, Launches, arithmetic, implementation_of, moved_bytes
 from kernellab.timing.outcome import reason_of, resource_columns, status_of
 from kernellab.timing.stopwatch import interval
-from kernellab.tune.result import Row
+from kernellab.tune.finals import Final
+from kernellab.tune.predicted_search import PredictRows
+from kernellab.tune.result import Row, Tuning
 
+if TYPE_CHECKING:
+    from kernellab.explain.prediction import Prediction
+
+PredictAll = Callable[[Sequence[Implementation]], "list[Prediction | KernellabError]"]
+"""Predicts the times of compiled launches, side by side; an error takes the place of a time."""
 MOST_SPILLED_BYTES = 256
 """A generated config that spills more bytes per thread is not measured while others are left.
 
 Inductor's limit is 16 registers, and does not apply to user kernels, of which some are fastest with spills
 (torch/_inductor/runtime/triton_heuristics.py): so all configs of a user's list are measured.
 """
+
+
+@dataclass(slots=True)
+class Predictor:
+    """Predicts the times of compiled configs on a ``device``; ``notes`` say why some have none."""
+
+    predict: PredictAll
+    notes: list[str] = field(default_factory=list)
+    device: str = ""
+    _known: dict[Config, Prediction] = field(default_factory=dict)
+    _is_refused: bool = False
+
+    def predicted_row(self, row: Row, candidate: Implementation) -> Row:
+        """Return a row with its predicted time, or as it is where none can be predicted."""
+        return self.predicted_rows([row], [candidate])[0]
+
+    def predicted_rows(self, rows: Sequence[Row], candidates: Sequence[Implementation]) -> list[Row]:
+        """Return rows with their predicted times, or as they are where none can be predicted.
+
+        After a target whose times cannot be predicted, no more are tried.
+        """
+        waiting = {c.config: c for c in candidates if c.config not in self._known and not self._is_refused}
+        for config, outcome in zip(waiting, self.predict([*waiting.values()]) if waiting else (), strict=True):
+            self._record(config, outcome)
+        known = ((row, self._known.get(row.config)) for row in rows)
+        return [row if prediction is None else with_prediction(row, prediction) for row, prediction in known]
+
+    def _record(self, config: Config, outcome: Prediction | KernellabError) -> None:
+        if isinstance(outcome, KernellabError):
+            self._is_refused = self._is_refused or isinstance(outcome, UsageError)
+            self.notes.append(outcome.message)
+            return
+        self.device, self._known[config] = outcome.device, outcome
+
+
+def with_prediction(row: Row, prediction: Prediction) -> Row:
+    """Return a row with a predicted time and its interval."""
+    return replace(
+        row, predicted_ms=prediction.time_ms, predicted_low_ms=prediction.low_ms, predicted_high_ms=prediction.high_ms
+    )
+
+
+def row_predictor(launches: Launches, compiler: Compiler, predictor: Predictor, *, may_spill: bool) -> PredictRows:
+    """Return a function that compiles configs side by side, and predicts the time of each that fits."""
+
+    def predict_rows(configs: Sequence[Config]) -> dict[Config, Row]:
+        rows: dict[Config, Row] = {}
+        fitting: list[Implementation] = []
+        for index, result in compiler.stream([partial(_job, launches, config) for config in configs]):
+            config = configs[index]
+            rows[config] = row = unmeasured_row(config, result, may_spill=may_spill)
+            if isinstance(result, Compiled) and not row.reason:
+                fitting.append(implementation_of(launches, config, result, index))
+        predicted = predictor.predicted_rows([rows[candidate.config] for candidate in fitting], fitting)
+        return rows | {row.config: row for row in predicted}
+
+    return predict_rows
+
+
+def _job(launches: Launches, config: Config) -> CompileJob:
+    return launches.of(config).job
+
+
+def with_left_rows(tuning: Tuning, left: Mapping[Config, Row], launches: Launches) -> Tuning:
+    """Return a tuning with the rows that were compiled and not measured, after those that were."""
+    asked = {row.config for row in tuning.rows}
+    added = {config: row for config, row in left.items() if config not in asked}
+    configs = (*tuning.configs, *map(launches.original, added))
+    return replace(tuning, rows=(*tuning.rows, *added.values()), configs=configs)
+
+
+def predicted_final(rows: Mapping[Config, Row]) -> Final:
+    """Return the decision between configs that fit and were not timed: the least predicted time, else the first.
+
+    Those that agree with a reference come first. Configs tie whose intervals overlap that of the winner.
+    """
+    checked = {config: row for config, row in rows.items() if row.checked} or rows
+    predicted = {config: row for config, row in checked.items() if row.predicted_ms is not None}
+    if not predicted:
+        return Final(next(iter(checked), None), ())
+    winner = min(predicted, key=lambda config: (predicted[config].predicted_ms or 0.0, predicted[config].resources))
+    high_ms = predicted[winner].predicted_high_ms or 0.0
+    ties = [c for c, row in predicted.items() if c != winner and (row.predicted_low_ms or 0.0) <= high_ms]
+    return Final(winner, tuple(ties))
 
 
 def unmeasured_row(config: Config, result: Compiled | KernellabError, *, may_spill: bool) -> Row:

@@ -26,10 +26,16 @@ from kernellab.tune.config_runs import SECONDS_AT_MOST, BitCheck, CpuCheck, Exac
 from kernellab.tune.device_pool import DevicePool
 from kernellab.tune.options import Options
 from kernellab.tune.predicted_search import PredictedSearch
-from kernellab.tune.predicting import PredictAll, Predictor, row_predictor, with_left_rows
 from kernellab.tune.progress import Watch, ignore_progress
 from kernellab.tune.result import WITHOUT_GPU, Records, Row, Tuning
-from kernellab.tune.rows import joined_names, reference_identity
+from kernellab.tune.rows import (
+    PredictAll,
+    Predictor,
+    joined_names,
+    reference_identity,
+    row_predictor,
+    with_left_rows,
+)
 from kernellab.tune.search import best_start, search_of, suggest_for_registers
 from kernellab.tune.tuner import Tuner
 from kernellab.workers.worker import Pool

@@ -30,10 +30,17 @@ from kernellab.tune.config_runs import AGREES, BitCheck, CpuCheck, ExactCheck
 from kernellab.tune.device_pool import DevicePool, PoolResult
 from kernellab.tune.finals import EarlyFinals, Final, finalists_of, finish_final
 from kernellab.tune.options import Options
-from kernellab.tune.predicting import Predictor, predicted_final
 from kernellab.tune.progress import Counts, Stage, Watch, ignore_progress
 from kernellab.tune.result import Agreement, Records, Row, Tuning, times_of
-from kernellab.tune.rows import failure_row, reference_identity, row_with_rates, timed_row, unmeasured_row
+from kernellab.tune.rows import (
+    Predictor,
+    failure_row,
+    predicted_final,
+    reference_identity,
+    row_with_rates,
+    timed_row,
+    unmeasured_row,
+)
 from kernellab.tune.search import Search, longest_first
 
 _MOST_CANDIDATES = 256  # losers that are kept, since a vote may still make finalists of them

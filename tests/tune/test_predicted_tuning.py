@@ -15,8 +15,8 @@ from kernellab.errors import KernellabError
 from kernellab.explain.prediction_requests import PredictionRequest
 from kernellab.store.columns import PREDICTED_COLUMNS, Status
 from kernellab.timing.config import Config
-from kernellab.tune.predicting import predicted_final
 from kernellab.tune.result import Row
+from kernellab.tune.rows import predicted_final
 from kernellab.views.figures.tuning import overlap_words
 from kernellab.workers.worker import Job
 from tests.labs import shared_lab

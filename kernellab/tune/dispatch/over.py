@@ -24,9 +24,8 @@ from kernellab.tune.dispatch.measuring import CaseSpec, LocalCases
 from kernellab.tune.dispatch.plan import Plan, PlanPolicy
 from kernellab.tune.dispatch.result import CaseMeasurer, CaseRequest, Dispatch, DispatchProgress, MeasuredCase, Watch
 from kernellab.tune.dispatch.rule import whole_number
-from kernellab.tune.dispatch.speedup import program_speedup, with_shares
+from kernellab.tune.dispatch.speedup import baselines_of, program_speedup, weights_of, with_shares
 from kernellab.tune.dispatch.table import CaseTable
-from kernellab.tune.dispatch.weights import baselines_of, weights_of
 from kernellab.tune.progress import ignore_progress
 from kernellab.tune.result import Row
 from kernellab.tune.run_tuning import Environment, candidates_of

@@ -16,9 +16,8 @@ from kernellab.tune.dispatch.cover import fit_rule
 from kernellab.tune.dispatch.over import OverSizes
 from kernellab.tune.dispatch.plan import Plan, PlanPolicy
 from kernellab.tune.dispatch.result import Dispatch
-from kernellab.tune.dispatch.speedup import program_speedup
+from kernellab.tune.dispatch.speedup import baselines_of, program_speedup, weights_of
 from kernellab.tune.dispatch.table import CaseTable
-from kernellab.tune.dispatch.weights import baselines_of, weights_of
 from kernellab.views.cards.tuning import dispatch_card
 from tests.tune.dispatch.machine import CASES, CONFIGS, MULTIPROCESSORS, Formula, best_ms, time_ms
 
