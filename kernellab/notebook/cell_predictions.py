@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Thread
 from typing import TYPE_CHECKING
 
@@ -40,15 +40,16 @@ class CellPredictions:
     """Predicts the launches of a cell where there is no GPU. The compile workers do so while the launches run."""
 
     lab: Lab
+    _begun: set[str] = field(default_factory=set)
     _asked: dict[str, _Asked] = field(default_factory=dict)
     _count: int = 0
 
     def begin(self, launch: BoundLaunch) -> None:
         """Have the first launch of a kernel predicted in the background."""
-        if launch.compiled.digest in self._asked or len(self._asked) >= _MOST_KERNELS:
+        if launch.compiled.digest in self._begun or len(self._begun) >= _MOST_KERNELS:
             return
-        record = record_of(launch)
-        record.grid = launch.grid
+        self._begun.add(launch.compiled.digest)
+        record = replace(record_of(launch), grid=launch.grid)
         with suppress(KernellabError):  # raised again where it is needed
             if self._is_wanted(record):
                 self._ask(self._implementation_of(record))
