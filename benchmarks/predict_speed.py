@@ -14,7 +14,7 @@ from triton import Config
 
 import kernellab
 from benchmarks.truth_recipes import RECIPES
-from kernellab.explain.prediction_verbs import predict_implementation
+from kernellab.explain.predicting import predict_implementation
 from kernellab.explain.verbs import device_of
 from kernellab.launch.calls import UserCall
 from kernellab.registry.calls import compile_call

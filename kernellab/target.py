@@ -202,6 +202,7 @@ def known_targets() -> tuple[str, ...]:
 
 # Where there is no device to ask: those of an H100.
 MULTIPROCESSORS = 132
+SECTOR_BYTES = 32  # of memory, the least that is moved
 
 
 def limits_of(target: Target) -> DeviceLimits | None:

@@ -13,8 +13,8 @@ from kernellab.checking.reference import THE_FUNCTION, Reference, ReferenceFunct
 from kernellab.compile.types import Compiled
 from kernellab.display import HOOK, Drawable
 from kernellab.errors import KernellabError, UsageError, first_line
+from kernellab.explain.predicting import predict_implementation
 from kernellab.explain.prediction import Prediction
-from kernellab.explain.prediction_verbs import predict_implementation
 from kernellab.explain.verbs import device_of
 from kernellab.launch.arguments import memory_of
 from kernellab.launch.memory import copy_arguments

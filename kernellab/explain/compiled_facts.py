@@ -21,13 +21,13 @@ from kernellab.explain.facts import (
     LineFacts,
     ReductionFacts,
 )
-from kernellab.explain.traffic.counting import SECTOR_BYTES
 from kernellab.ir.arithmetic import dot_work
 from kernellab.ir.effects import access_bytes
 from kernellab.ir.graph import Graph, Operation
 from kernellab.ir.instructions import InstructionKind, LineProfile
 from kernellab.ir.operations import Access
 from kernellab.ir.programs import CannotFollow, Grid3, Programs, Weight, axis_of, integers, scalars_of
+from kernellab.target import SECTOR_BYTES
 
 _KINDS: Mapping[Access, AccessKind] = {Access.READ: "load", Access.WRITE: "store", Access.ATOMIC: "atomic"}
 _DIVISIONS = frozenset({"arith.divsi", "arith.remsi", "arith.divui", "arith.remui"})

@@ -11,7 +11,7 @@ from kernellab.display import Drawable
 from kernellab.errors import plural, share_text, time_text
 from kernellab.explain.causes import CONSEQUENCES, STALLS, UNDERSTATED, Cause, PerformanceFinding, figure_text
 from kernellab.explain.compute_rules import COMPUTE_RULES, launch_overhead
-from kernellab.explain.facts import Facts
+from kernellab.explain.facts import Facts, unknown_sentences
 from kernellab.explain.memory_rules import MEMORY_RULES
 from kernellab.explain.model import (
     Bottleneck,
@@ -165,12 +165,3 @@ def _bound_sentence(facts: Facts, times: Times, findings: Sequence[PerformanceFi
     if leaves_idle(facts) and Cause.FEW_PROGRAMS not in causes and times.largest is not Bottleneck.LAUNCH:
         no_help = f" {programs[0].upper()}{programs[1:]}, but a larger grid would hardly be faster."
     return f"Limited by {times.largest}{reason}.{no_help}"
-
-
-def unknown_sentences(facts: Facts, why_no_traffic: str) -> tuple[str, ...]:
-    """Return sentences about what is not known of a launch; ``why_no_traffic`` is the reason for missing traffic."""
-    sentences = list(facts.unknown)
-    if not facts.has_traffic:
-        why = f" ({why_no_traffic})" if why_no_traffic else ""
-        sentences.append(f"Addresses are unknown{why}: all accesses count as coalesced, without bank conflicts.")
-    return tuple(dict.fromkeys(sentences))

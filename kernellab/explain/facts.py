@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from kernellab.explain.traffic.counting import SECTOR_BYTES
+from kernellab.target import SECTOR_BYTES
 
 WARP_THREADS = 32
 MOST_WARPS = 32  # of a program, since it has 1024 threads at most
@@ -300,3 +300,12 @@ class Facts:
     def busy_multiprocessors(self) -> int:
         """The number of SMs that have a program."""
         return max(1, min(self.device.multiprocessors, self.programs))
+
+
+def unknown_sentences(facts: Facts, why_no_traffic: str) -> tuple[str, ...]:
+    """Return sentences about what is not known of a launch; ``why_no_traffic`` is the reason for missing traffic."""
+    sentences = list(facts.unknown)
+    if not facts.has_traffic:
+        why = f" ({why_no_traffic})" if why_no_traffic else ""
+        sentences.append(f"Addresses are unknown{why}: all accesses count as coalesced, without bank conflicts.")
+    return tuple(dict.fromkeys(sentences))

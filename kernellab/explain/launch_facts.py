@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kernellab.errors import share_text
+from kernellab.errors import KernellabError, share_text
 from kernellab.explain.causes import lines_text
 from kernellab.explain.code_lines import Line, code_of, own_line_among
 from kernellab.explain.compiled_facts import (
@@ -34,12 +34,14 @@ from kernellab.explain.facts import (
     SharedFacts,
     is_repeated,
 )
-from kernellab.explain.profile import Profile
 from kernellab.explain.traffic.launch import resident_programs, traffic_of
 from kernellab.explain.traffic.result import ArgumentTraffic, Traffic, TrafficRow
 from kernellab.ir.graph import Graph, main_file, short_file
 from kernellab.launch.arguments import memory_of
 from kernellab.timing.launches import Implementation, moved_bytes
+
+if TYPE_CHECKING:
+    from kernellab.explain.profile import Profile
 
 ASSUMED_TRIPS = "Trip counts are assumed to be"
 
@@ -157,6 +159,17 @@ def traffic_of_launch(implementation: Implementation, **limits: int) -> Traffic:
     """
     launch = implementation.kernel_launch
     return traffic_of(implementation.kernel, launch.grid, launch.job.signature, launch.arguments, **limits)
+
+
+def traffic_or_reason(implementation: Implementation, **limits: int) -> tuple[Traffic | None, str]:
+    """Return the traffic of a launch, or why there is none; ``limits`` are those of `traffic_of`."""
+    try:
+        traffic = traffic_of_launch(implementation, **limits)
+    except KernellabError as exc:
+        return None, exc.message.removesuffix(".")
+    if not traffic.rows and traffic.unknown:
+        return None, traffic.unknown[0].reason
+    return traffic, ""
 
 
 def with_traffic(facts: Facts, traffic: Traffic, graph: Graph, sizes: Mapping[str, int]) -> Facts:

@@ -11,23 +11,22 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from kernellab._triton import VERSION
 from kernellab.compile.types import Compiled, CompileJob
 from kernellab.errors import KernellabError
 from kernellab.explain.argument_views import CannotView, views_of
-from kernellab.explain.devices import device_of_table
 from kernellab.explain.facts import DeviceRates
 from kernellab.launch.calls import Grid3
-from kernellab.store import RecordedLaunch, Snapshot, Store, Version
-from kernellab.store.decoding import launch_digest
 from kernellab.timing.launches import Implementation
 from kernellab.workers.forks_and_interrupts import Stop, run_in_parallel
 from kernellab.workers.worker import Job, Pool
 
 if TYPE_CHECKING:
     from kernellab.explain.prediction import Prediction
+    from kernellab.store import RecordedLaunch, Snapshot
 
 _WORKER = "kernellab.explain.prediction_worker"
+LOAD: Job[None, None] = Job(f"{_WORKER}:load", None, "Loading the model of time")
+"""Lets a worker load what its first prediction needs, a tenth of a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +98,7 @@ def predict_quickly(
     answer = Answer(None, True) if request is None else pool.run(request.prediction_job(), timeout_s)
     if not answer.needs_contents:
         return answer.prediction
-    from kernellab.explain.prediction_verbs import quick_prediction  # most launches need none of it
+    from kernellab.explain.predicting import quick_prediction  # most launches need none of it
 
     return quick_prediction(implementation, device)
 
@@ -121,22 +120,17 @@ def predict_all(
 
 
 def snapshot_job(
-    implementation: Implementation, launch: RecordedLaunch
+    implementation: Implementation, launch: RecordedLaunch, device: DeviceRates
 ) -> Job[SnapshotRequest, Snapshot | None] | None:
     """Return the job of making a snapshot, without the memory of the arguments; None where they have no views.
 
     Its answer is None where the snapshot depends on the contents of that memory.
     """
-    request = request_of(implementation, device_of_table(implementation.kernel.target))
+    request = request_of(implementation, device)
     if request is None:
         return None
     subject = f"Counting what {request.name} executes"
     return Job(f"{_WORKER}:answer_snapshot", SnapshotRequest(request, launch), subject)
-
-
-def has_snapshot(store: Store, version: Version, launch: RecordedLaunch) -> bool:
-    """Whether the snapshot of a recorded launch under the installed Triton is stored."""
-    return (launch_digest(launch), VERSION) in store.snapshots.of_version(version.id)
 
 
 def _remote_outcomes(
@@ -158,7 +152,7 @@ def _remote_outcomes(
 
 
 def _outcome_here(implementation: Implementation, device: DeviceRates) -> Prediction | KernellabError:
-    from kernellab.explain.prediction_verbs import predict_implementation  # most launches need none of it
+    from kernellab.explain.predicting import predict_implementation  # most launches need none of it
 
     try:
         return predict_implementation(implementation, device)

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kernellab.explain.argument_views import NeedsContents
+from kernellab.explain.predicting import predict_implementation, quick_prediction
 from kernellab.explain.prediction_requests import Answer, PredictionRequest, SnapshotRequest
-from kernellab.explain.prediction_verbs import predict_implementation, quick_prediction
-from kernellab.explain.snapshot import snapshot_of
-from kernellab.store import Snapshot
 from kernellab.timing.launches import Implementation, KernelLaunch
 from kernellab.workers.forks_and_interrupts import ProgressCallback
+
+if TYPE_CHECKING:
+    from kernellab.store import Snapshot
+
+
+def load(payload: None, progress: ProgressCallback) -> None:
+    """Do nothing: to find this function, the worker has loaded the model of time."""
 
 
 def answer_prediction(request: PredictionRequest, progress: ProgressCallback) -> Answer:
@@ -26,6 +33,8 @@ def answer_prediction(request: PredictionRequest, progress: ProgressCallback) ->
 
 def answer_snapshot(request: SnapshotRequest, progress: ProgressCallback) -> Snapshot | None:
     """Return the snapshot of a request; None if it depends on the contents of memory."""
+    from kernellab.explain.snapshot import snapshot_of  # a prediction needs none of it
+
     try:
         return snapshot_of(_implementation_of(request.compiled), request.compiled.device, request.launch)
     except NeedsContents:

@@ -11,11 +11,10 @@ from kernellab._triton import VERSION
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError
 from kernellab.explain.code_lines import code_of, line_of, loop_of
-from kernellab.explain.explanation import unknown_sentences
-from kernellab.explain.facts import AccessFacts, DeviceRates, Facts
+from kernellab.explain.facts import AccessFacts, DeviceRates, Facts, unknown_sentences
 from kernellab.explain.launch_facts import facts_of
+from kernellab.explain.predicting import facts_to_predict
 from kernellab.explain.prediction import predict_facts
-from kernellab.explain.prediction_verbs import facts_to_predict
 from kernellab.ir.instructions import kind_counts
 from kernellab.registry.launches_from_store import has_same_values, tensors_among
 from kernellab.store import AccessSummary, ProductSummary, RecordedLaunch, Snapshot

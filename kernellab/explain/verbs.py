@@ -15,7 +15,7 @@ from kernellab.errors import KernellabError, LaunchError
 from kernellab.explain.devices import device_for, measured_device
 from kernellab.explain.explanation import Explanation, explain_facts
 from kernellab.explain.facts import DeviceRates
-from kernellab.explain.launch_facts import facts_of, traffic_of_launch
+from kernellab.explain.launch_facts import facts_of, traffic_of_launch, traffic_or_reason
 from kernellab.explain.profile import Profile
 from kernellab.explain.profilers import ProfilerRefusal, Sampler, counters_of, profile_of
 from kernellab.explain.traffic.result import Traffic
@@ -116,17 +116,6 @@ def _explanation_from(
     traffic, why_not = traffic_or_reason(implementation)
     facts = facts_of(implementation, device_of(session), traffic, time_s, profile)
     return replace(explain_facts(facts, main_file(implementation.kernel.graph) or "", why_not), profile=profile)
-
-
-def traffic_or_reason(implementation: Implementation, **limits: int) -> tuple[Traffic | None, str]:
-    """Return the traffic of a launch, or why there is none; ``limits`` are those of `traffic_of`."""
-    try:
-        traffic = traffic_of_launch(implementation, **limits)
-    except KernellabError as exc:
-        return None, exc.message.removesuffix(".")
-    if not traffic.rows and traffic.unknown:
-        return None, traffic.unknown[0].reason
-    return traffic, ""
 
 
 def device_of(session: Session) -> DeviceRates:

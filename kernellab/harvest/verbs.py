@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from kernellab._triton.launch_hooks import observe_launches
 from kernellab.errors import KernellabError, UsageError, WorkerDied, WorkerError, first_line
-from kernellab.explain.prediction_verbs import predict_implementation
+from kernellab.explain.predicting import predict_implementation
 from kernellab.explain.verbs import device_of
 from kernellab.harvest.counting import CaseCount, GraphCount, GraphCounter, LaunchCounter
 from kernellab.harvest.record import (

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from threading import Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kernellab.checking.check_launch import updated_by
+from kernellab.compile.cache import Compiler
 from kernellab.errors import KernellabError
 from kernellab.explain.devices import device_for
-from kernellab.explain.prediction_requests import Answer, PredictionRequest, can_predict_quickly, request_of
+from kernellab.explain.prediction_requests import LOAD, Answer, PredictionRequest, can_predict_quickly, request_of
 from kernellab.lab import Lab
 from kernellab.launch.arguments import memory_of
 from kernellab.launch.bound_launch import BoundLaunch
@@ -19,10 +21,12 @@ from kernellab.launch.recording import LaunchRecord, can_read, record_of
 from kernellab.registry.calls import compile_call, has_gpu
 from kernellab.timing.launches import Implementation
 from kernellab.workers.forks_and_interrupts import in_background
+from kernellab.workers.worker import Job
 
 if TYPE_CHECKING:
     from kernellab.explain.prediction import Prediction
 
+T = TypeVar("T")
 _MOST_KERNELS = 4  # of a cell; each takes up to a quarter of a second
 
 
@@ -73,7 +77,7 @@ class CellPredictions:
         memory = memory_of(record.arguments)
         if any(not memory[name].is_floating_point() for name in updated_by(record) & memory.keys()):
             return None
-        from kernellab.explain.prediction_verbs import quick_prediction  # most launches need none of it
+        from kernellab.explain.predicting import quick_prediction  # most launches need none of it
 
         return quick_prediction(implementation, device_for(self.lab.target, self.lab.session().model))
 
@@ -97,11 +101,24 @@ class CellPredictions:
         if request is None or (asked is not None and asked.request == request):
             return asked
         answers: list[Answer] = []
-        compiler = session.compiler
-
-        def predict() -> None:
-            with suppress(KernellabError):
-                answers.append(compiler.pool.run(request.prediction_job(), compiler.timeout_s))
-
+        predict = partial(self._predict, request, answers)
         asked = self._asked[digest] = _Asked(request, in_background(predict), answers)
         return asked
+
+    def _predict(self, request: PredictionRequest, answers: list[Answer]) -> None:
+        """Have a worker predict a request. It loads the model while the kernel is disassembled, which takes longest."""
+        compiler = self.lab.compiler
+        loading = in_background(partial(_run_if_possible, compiler, LOAD))
+        with suppress(KernellabError):  # raised again where it is needed
+            _ = request.compiled.sass
+        loading.join()
+        answer = _run_if_possible(compiler, request.prediction_job())
+        if answer is not None:
+            answers.append(answer)
+
+
+def _run_if_possible(compiler: Compiler, job: Job[Any, T]) -> T | None:
+    """Run a job on a compile worker; return None where that died or was too slow, which costs the prediction alone."""
+    with suppress(KernellabError):
+        return compiler.pool.run(job, compiler.timeout_s)
+    return None

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from kernellab._triton import VERSION
 from kernellab._triton.kernel import Kernel, autotune_settings, supplied_names, variant_with
 from kernellab.errors import KernellabError
 from kernellab.ir.effects import Effects
@@ -18,7 +19,7 @@ from kernellab.launch.recording import LaunchRecord, Recorder
 from kernellab.launch.run import Run
 from kernellab.launch.runtime import Runtime
 from kernellab.registry import Session, grid_text, recorded_launch_of, recorded_version, remember
-from kernellab.store import LaunchedBy, RecordedLaunch, Snapshot, Version
+from kernellab.store import LaunchedBy, RecordedLaunch, Version
 from kernellab.store.columns import Status
 from kernellab.store.decoding import launch_digest
 from kernellab.target import device_name, parse_target
@@ -191,29 +192,27 @@ def _keep_snapshot(
     On a GPU, where that takes longer than many a tuning, the notebook goes on meanwhile, and what depends on the
     contents of the arguments is not kept: these may change. ``winner`` is let go of, so that they may be freed.
     """
-    store, compiler, left = session.kernels.store, session.compiler, [winner]
+    store, compiler, target, left = session.kernels.store, session.compiler, winner.kernel.target, [winner]
 
     def keep() -> None:
-        from kernellab.explain.prediction_requests import has_snapshot, snapshot_job
+        from kernellab.explain.devices import device_of_table
+        from kernellab.explain.prediction_requests import snapshot_job
 
-        job = snapshot_job(left[0] if is_now else left.pop(), launch)
-        if has_snapshot(store, version, launch):
+        device = device_of_table(target)
+        job = snapshot_job(left[0] if is_now else left.pop(), launch, device)
+        digest = launch_digest(launch)
+        if (digest, VERSION) in store.snapshots.of_version(version.id):
             return
         with suppress(KernellabError):  # `lab.upgrade` compares the resources, which are kept with every launch
             snapshot = None if job is None else compiler.pool.run(job, compiler.timeout_s)
             if snapshot is None and is_now:
-                snapshot = _snapshot_by_contents(left.pop(), launch)
+                from kernellab.explain.snapshot import snapshot_of  # which few kernels need here
+
+                snapshot = snapshot_of(left.pop(), device, launch)
             if snapshot is not None:
-                store.snapshots.add(version.id, launch_digest(launch), snapshot)
+                store.snapshots.add(version.id, digest, snapshot)
 
     keep() if is_now else compiler.pool.run_in_background(keep)
-
-
-def _snapshot_by_contents(winner: Implementation, launch: RecordedLaunch) -> Snapshot:
-    from kernellab.explain.devices import device_of_table
-    from kernellab.explain.snapshot import snapshot_of  # most of `kernellab.explain`, which few kernels need here
-
-    return snapshot_of(winner, device_of_table(winner.kernel.target), launch)
 
 
 def _first_fitting(tuning: Tuning) -> int:

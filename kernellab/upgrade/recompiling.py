@@ -109,7 +109,7 @@ def _recompile(open_session: OpenSession, wanted: LaunchToCompile) -> Recompiled
         compiled, compiler = implementation.kernel, session.compiler
         if not wanted.counts:
             return RecompiledLaunch(resources_snapshot(compiled), stage_operations(compiled))
-        job = snapshot_job(implementation, launch)
+        job = snapshot_job(implementation, launch, device_of_table(compiled.target))
         snapshot = None if job is None else compiler.pool.run(job, compiler.timeout_s)
         if snapshot is None:
             snapshot = _snapshot_by_contents(session, wanted, call.kernel)

@@ -12,9 +12,9 @@ import triton.language as tl
 import kernellab
 from kernellab.errors import UsageError, WorkerDied
 from kernellab.explain.devices import named_device
+from kernellab.explain.predicting import predict_implementation, quick_prediction
 from kernellab.explain.prediction import Prediction
 from kernellab.explain.prediction_requests import PredictionRequest, predict_all, predict_quickly, request_of
-from kernellab.explain.prediction_verbs import predict_implementation, quick_prediction
 from kernellab.explain.prediction_worker import answer_prediction
 from kernellab.launch.calls import UserCall
 from kernellab.registry.calls import compile_call

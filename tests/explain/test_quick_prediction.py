@@ -11,10 +11,10 @@ import torch
 
 import kernellab
 from benchmarks.truth_recipes import RECIPES
-from kernellab.explain import prediction_verbs
+from kernellab.explain import predicting
 from kernellab.explain.devices import named_device
+from kernellab.explain.predicting import predict_implementation, quick_prediction
 from kernellab.explain.prediction import Prediction
-from kernellab.explain.prediction_verbs import predict_implementation, quick_prediction
 from kernellab.explain.verbs import compile_call
 from kernellab.launch.calls import UserCall
 from tests.labs import lab_fixture
@@ -64,5 +64,5 @@ def test_the_waits_for_memory_are_the_same(lab: kernellab.Lab, name: str) -> Non
 
 
 def test_a_launch_that_takes_long_to_follow_has_none(lab: kernellab.Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prediction_verbs, "_QUICK_INSTRUCTIONS", 10)
+    monkeypatch.setattr(predicting, "_QUICK_INSTRUCTIONS", 10)
     assert predictions_of(lab, "add", LAUNCHES["add"])[0] is None

@@ -11,7 +11,6 @@ import numpy as np
 from kernellab.explain.traffic.arithmetic import Array
 from kernellab.explain.traffic.counting import (
     MAPPED_PROGRAMS,
-    SECTOR_BYTES,
     WARP,
     Count,
     Coverage,
@@ -25,6 +24,7 @@ from kernellab.explain.traffic.memory import TAG_SHIFT, LaunchMemory, SharedMemo
 from kernellab.explain.traffic.parameters import REPLACED_WORDS, TENSOR_MAP_BYTES, PtxLaunch, TensorMaps
 from kernellab.explain.traffic.relevance import Relevance, destination_of, is_shared
 from kernellab.ir.ptx import Address, Immediate, PtxInstruction
+from kernellab.target import SECTOR_BYTES
 
 _WORD_BYTES = 4
 _LEFT_OUT = UnknownValue("what the kernel stored")

@@ -15,9 +15,9 @@ import numpy as np
 
 from kernellab.explain.traffic.arithmetic import Array
 from kernellab.explain.traffic.memory import LaunchBuffer
+from kernellab.target import SECTOR_BYTES
 
 WARP = 32
-SECTOR_BYTES = 32
 _BANKS = 32
 _BANK_BYTES = 4
 _NONE = np.int64(np.iinfo(np.int64).max)

@@ -15,7 +15,7 @@ from kernellab.compile.types import Compiled
 from kernellab.errors import plural
 from kernellab.explain.traffic.accesses import CountedAccess, MemorySpace, Trace
 from kernellab.explain.traffic.arithmetic import Array
-from kernellab.explain.traffic.counting import SECTOR_BYTES, Count, Coverage
+from kernellab.explain.traffic.counting import Count, Coverage
 from kernellab.explain.traffic.execution import AccessOperation
 from kernellab.explain.traffic.loops import BlockRuns, control_of, loops_of
 from kernellab.explain.traffic.machine import CannotTrace, Handler, Machine
@@ -27,7 +27,7 @@ from kernellab.explain.traffic.result import DESCRIPTOR, ArgumentTraffic, LineRu
 from kernellab.ir.effects import REACHED
 from kernellab.ir.graph import Location, calls_of, place_of
 from kernellab.ir.ptx import ptx_kernel
-from kernellab.target import limits_of, multiprocessors
+from kernellab.target import SECTOR_BYTES, limits_of, multiprocessors
 
 _BATCH_LANES = 1 << 14
 _PROBED = 32

@@ -24,10 +24,11 @@ from kernellab.errors import UsageError, plural
 from kernellab.explain.argument_views import TensorView
 from kernellab.explain.traffic.arithmetic import Array
 from kernellab.explain.traffic.assembler import assembled_kernel
-from kernellab.explain.traffic.counting import SECTOR_BYTES, Count
+from kernellab.explain.traffic.counting import Count
 from kernellab.explain.traffic.machine import Machine, UnknownOperand, parameter_address
 from kernellab.explain.traffic.memory import TAG_SHIFT, LaunchBuffer, LaunchMemory
 from kernellab.ir.ptx import Address, Immediate, Operand, PtxInstruction, PtxKernel, members_of
+from kernellab.target import SECTOR_BYTES
 
 SCRATCH = "scratch memory"
 _SCRATCH_BYTES = 1 << 26

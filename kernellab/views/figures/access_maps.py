@@ -9,8 +9,8 @@ from math import ceil
 from kernellab.errors import plural
 from kernellab.explain.traffic.accesses import WarpExample
 from kernellab.explain.traffic.arithmetic import Array
-from kernellab.explain.traffic.counting import SECTOR_BYTES
 from kernellab.explain.traffic.result import ArgumentTraffic
+from kernellab.target import SECTOR_BYTES
 from kernellab.views.graph.drawing import FONT
 from kernellab.views.palette import ATOMIC, BAD, GOOD, GREY, READ, WARNING, WRITE
 
