@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from kernellab._triton.kernel import autotune_settings
 from kernellab.checking.comparison import OutputDifference
 from kernellab.compile.types import Compiled
 from kernellab.errors import UsageError
@@ -168,6 +169,15 @@ class Outputs:
                 else:
                     leader, lead = group, own - lead
         return leader
+
+
+def note_needless_restores(launches: Launches, compiled: Compiled) -> None:
+    """Note the arguments of ``restore_value`` that the kernel does not write."""
+    if not compiled.effects.unknown:
+        stated = autotune_settings(launches.kernel).restore_value
+        needless = [name for name in stated if name not in compiled.effects.mutated]
+        notes = [f"restore_value names {name}, which the kernel does not write" for name in needless]
+        launches.notes += [note for note in notes if note not in launches.notes]
 
 
 def require_written(launches: Launches, config: Config, compiled: Compiled) -> None:

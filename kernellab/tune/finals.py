@@ -175,3 +175,17 @@ def finish_final(
             tuning=name,
         )
     return Final(by_index[winner].config, tuple(by_index[index].config for index in sorted(ties))), finals_rows
+
+
+def earlier_final(rows: Mapping[Config, Row]) -> Final | None:
+    """Return the decision of an earlier final if it still holds for the current rows."""
+    good = times_of(rows.values())
+    winners = [config for config in good if rows[config].standing == "winner"]
+    if len(winners) != 1:
+        return None
+    winner = rows[winners[0]]
+    tied = [c for c in good if rows[c].standing == "tied" and rows[c].tuning == winner.tuning]
+    others = [c for c in good if c != winners[0] and rows[c].tuning != winner.tuning]
+    if any(good[config] < (winner.high_ms or 0.0) for config in others):
+        return None
+    return Final(winners[0], tuple(tied))

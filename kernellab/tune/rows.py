@@ -43,10 +43,6 @@ class Predictor:
     _known: dict[Config, Prediction] = field(default_factory=dict)
     _is_refused: bool = False
 
-    def predicted_row(self, row: Row, candidate: Implementation) -> Row:
-        """Return a row with its predicted time, or as it is where none can be predicted."""
-        return self.predicted_rows([row], [candidate])[0]
-
     def predicted_rows(self, rows: Sequence[Row], candidates: Sequence[Implementation]) -> list[Row]:
         """Return rows with their predicted times, or as they are where none can be predicted.
 
@@ -61,7 +57,7 @@ class Predictor:
     def _record(self, config: Config, outcome: Prediction | KernellabError) -> None:
         if isinstance(outcome, KernellabError):
             self._is_refused = self._is_refused or isinstance(outcome, UsageError)
-            self.notes.append(outcome.message)
+            self.notes += [outcome.message] if outcome.message not in self.notes else []
             return
         self.device, self._known[config] = outcome.device, outcome
 

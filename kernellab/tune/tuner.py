@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from uuid import uuid4
 
-from kernellab._triton.kernel import autotune_settings
 from kernellab.checking.comparison import OutputDifference
 from kernellab.compile.cache import Compiler
 from kernellab.compile.types import Compiled, CompileJob
@@ -22,13 +21,14 @@ from kernellab.tune.agreement import (
     NOT_REPEATED,
     bench_group,
     disagreement_note,
+    note_needless_restores,
     outputs_of,
     require_written,
     rows_with_agreement,
 )
 from kernellab.tune.config_runs import AGREES, BitCheck, CpuCheck, ExactCheck
 from kernellab.tune.device_pool import DevicePool, PoolResult
-from kernellab.tune.finals import EarlyFinals, Final, finalists_of, finish_final
+from kernellab.tune.finals import EarlyFinals, Final, earlier_final, finalists_of, finish_final
 from kernellab.tune.options import Options
 from kernellab.tune.progress import Counts, Stage, Watch, ignore_progress
 from kernellab.tune.result import Agreement, Records, Row, Tuning, times_of
@@ -47,6 +47,7 @@ _MOST_CANDIDATES = 256  # losers that are kept, since a vote may still make fina
 _EARLY_SHARE = 0.75  # of the configs that are compiled before an early final begins
 _EARLY_EACH = 64  # finalists of an early final are chosen again after this share of new configs
 _COMPARED_AT_ONCE = 16
+_PREDICTED_AT_ONCE = 16  # in as many workers as there are
 # Exactly these classes, not their subclasses: no memory for the bench, a worker that cannot start.
 _INFRASTRUCTURE_ERRORS = frozenset({KernellabError, WorkerError})
 STOPPED = "not measured: the tuning was interrupted"
@@ -80,6 +81,7 @@ class Tuner:
     _rows: dict[Config, Row] = field(default_factory=dict)
     _places: dict[Config, int] = field(default_factory=dict)  # in the order of the asking
     _candidates: dict[Config, Implementation] = field(default_factory=dict)
+    _unpredicted: list[Config] = field(default_factory=list)  # compiled, in the order of their candidates
     _fresh: set[Config] = field(default_factory=set)  # measured in this tuning
     _agreement: Agreement | None = None
     _counts: Counts = field(default_factory=Counts)
@@ -114,7 +116,7 @@ class Tuner:
                 self._eligible = self._rows_of_largest_class(self.bits, self._ok_configs())
                 final = self._finals(self.pool)
             elif self.pool is not None:
-                final = self._earlier_final() or self._finals(self.pool)
+                final = (None if self._submitted else earlier_final(self._rows)) or self._finals(self.pool)
             elif self.check is not None:
                 self._check_untimed(self.check)
         except KeyboardInterrupt:
@@ -230,11 +232,13 @@ class Tuner:
             self.pool.expect(len(order))
         for config, result in self._compile(order, idle=self._measure_early):
             self._record_compile(config, result)
+            self._predict(least=_PREDICTED_AT_ONCE)
             for measured in self.pool.ready_results() if self.pool else ():
                 self._record_measurement(measured)
             self._report_progress("screening")
             if self._is_spent():
                 break
+        self._predict(least=1)
         for measured in self.pool.remaining_results() if self.pool else ():
             self._record_measurement(measured)
             self._report_progress("screening")
@@ -274,9 +278,8 @@ class Tuner:
         self._rows[config] = row = unmeasured_row(config, result, may_spill=config in self._spill_exempt)
         if not isinstance(result, KernellabError) and not row.reason:
             self._candidates[config] = implementation_of(self.launches, config, result, self._places[config])
-            row = replace(row, reason=NO_GPU if self.pool is None else STOPPED)
-            predictor = self.predictor
-            self._rows[config] = predictor.predicted_row(row, self._candidates[config]) if predictor else row
+            self._rows[config] = replace(row, reason=NO_GPU if self.pool is None else STOPPED)
+            self._unpredicted += [config] if self.predictor is not None else []
         if config not in self._candidates or self.pool is None:
             self._counts.add(self._rows[config])
             if not isinstance(result, WorkerError | StoreError):  # a lost worker, a full disk: nothing of the config
@@ -284,6 +287,14 @@ class Tuner:
             return
         self._submitted += 1
         self.pool.submit(self._candidates[config], self.options.screen_runs, self._bound_ms)
+
+    def _predict(self, least: int) -> None:
+        """Predict the times of compiled configs side by side, if there are ``least`` that nothing measures."""
+        if self.predictor is not None and len(self._unpredicted) >= least:
+            rows = [self._rows[config] for config in self._unpredicted]
+            predicted = self.predictor.predicted_rows(rows, [self._candidates[row.config] for row in rows])
+            self._rows.update({row.config: row for row in predicted})
+            self._unpredicted.clear()
 
     def _bound_ms(self) -> float | None:
         best_ms = self._counts.best_ms
@@ -299,7 +310,7 @@ class Tuner:
             row = failure_row(measurement.candidate, result)
         else:
             row = timed_row(self.launches, measurement.candidate, result)
-            self._note_needless_restores(measurement.candidate.kernel)
+            note_needless_restores(self.launches, measurement.candidate.kernel)
             row = row if self.launches.reference is not None else replace(row, group=self._group(measurement, result))
             self._fresh.add(config)
         device = None if self.pool is None else self.pool.devices[measurement.place]
@@ -359,19 +370,6 @@ class Tuner:
             differences += self.pool.reference.compare(self._candidates[config], part)
         return differences
 
-    def _earlier_final(self) -> Final | None:
-        """Return the decision of an earlier final if it still holds for the current rows."""
-        good = self._ok_configs()
-        winners = [config for config in good if self._rows[config].standing == "winner"]
-        if len(winners) != 1 or self._submitted:
-            return None
-        winner = self._rows[winners[0]]
-        tied = [c for c in good if self._rows[c].standing == "tied" and self._rows[c].tuning == winner.tuning]
-        others = [c for c in good if c != winners[0] and self._rows[c].tuning != winner.tuning]
-        if any(self._time_of(config) < (winner.high_ms or 0.0) for config in others):
-            return None
-        return Final(winners[0], tuple(tied))
-
     def _finals(self, pool: DevicePool) -> Final:
         """Run the final between the fastest configs, and record its result; a config that fails there is dropped."""
         rows = {c: row for c, row in self._rows.items() if self._eligible is None or c in self._eligible}
@@ -421,14 +419,6 @@ class Tuner:
         outvoted = set(() if self.launches.reference is not None else outputs_of(self._rows).minority())
         rows = {config: row for config, row in self._rows.items() if config not in outvoted}
         return self._early.measure(self.pool.reference, rows, self._candidates)
-
-    def _note_needless_restores(self, compiled: Compiled) -> None:
-        """Note the arguments of ``restore_value`` that the kernel does not write."""
-        if not compiled.effects.unknown:
-            stated = autotune_settings(self.launches.kernel).restore_value
-            needless = [name for name in stated if name not in compiled.effects.mutated]
-            notes = [f"restore_value names {name}, which the kernel does not write" for name in needless]
-            self.launches.notes += [note for note in notes if note not in self.launches.notes]
 
     def _record(self, rows: Sequence[Row]) -> None:
         if self.pool is not None:

@@ -12,6 +12,7 @@ import triton.language as tl
 
 import kernellab
 from kernellab.errors import KernellabError
+from kernellab.explain import prediction_requests
 from kernellab.explain.prediction_requests import PredictionRequest
 from kernellab.store.columns import PREDICTED_COLUMNS, Status
 from kernellab.timing.config import Config
@@ -144,6 +145,21 @@ def test_an_unpredicted_config_does_not_stop_the_others(lab: kernellab.Lab, monk
     assert tuning.is_predicted
     assert tuning.frame["predicted_ms"].notna().sum() == 1
     assert "Its addresses are not known." in tuning.notes
+
+
+@pytest.mark.slow
+def test_configs_are_predicted_side_by_side(lab: kernellab.Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    predict_all, together = prediction_requests.predict_all, []
+
+    def note_number(pool: Any, implementations: Any, *rest: Any) -> Any:
+        together.append(len(implementations))
+        return predict_all(pool, implementations, *rest)
+
+    monkeypatch.setattr(prediction_requests, "predict_all", note_number)
+    monkeypatch.setattr("kernellab.tune.tuner._PREDICTED_AT_ONCE", 3)
+    tuning = lab.tune(scale, grid, X, OUT, N, configs=blocks(64, 128, 256, 512))
+    assert together == [3, 1]
+    assert tuning.frame["predicted_ms"].notna().all()
 
 
 class Asking:
