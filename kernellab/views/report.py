@@ -6,7 +6,7 @@ import linecache
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernellab.checking.comparison import Check
 from kernellab.compile.argument_values import ArgumentValue
@@ -14,13 +14,15 @@ from kernellab.compile.types import Compiled, Parameter
 from kernellab.display import Displayable
 from kernellab.errors import KernellabError
 from kernellab.explain.alignment import NarrowAccess, narrow_accesses
-from kernellab.explain.explanation import Explanation
-from kernellab.explain.prediction import Prediction
 from kernellab.ir.effects import Effects, access_bytes
 from kernellab.ir.graph import Graph, Operation, main_file, place_of
 from kernellab.ir.operations import Access
 from kernellab.launch.run import Run
 from kernellab.views.graph.dataflow import YIELDS, MemoryTouch, SourceText, merge_touches, touches
+
+if TYPE_CHECKING:
+    from kernellab.explain.explanation import Explanation
+    from kernellab.explain.prediction import Prediction
 
 
 @dataclass(frozen=True, slots=True)
