@@ -27,7 +27,7 @@ _BY_NAME = {candidate.name: candidate for candidate in CANDIDATES}
 def _check(candidate: Cheat, folder) -> None:
     file = folder / "candidate.py"
     file.write_text(candidate.text)
-    verdict = judge(candidate.file, file, time=False, seed=1, timeout_s=20.0)
+    verdict = judge(candidate.file, file, time=False, seed=1, timeout_s=candidate.timeout_s)
     assert not verdict.is_accepted
     assert verdict.verdict in candidate.verdicts, verdict.reasons
     reason = verdict.reasons[0]

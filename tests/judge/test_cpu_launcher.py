@@ -34,6 +34,7 @@ _FILES = {
     **{cheat.name: (cheat.file, cheat.text) for cheat in CHEATS},
     **{name: (_HONEST_FOLDER / specification, text) for name, specification, text in HONEST},
 }
+_TIMEOUTS_S = {cheat.name: cheat.timeout_s for cheat in CHEATS}
 _FAST = (
     "a_write_beyond_the_end",
     "a_sum_without_atomics",
@@ -56,9 +57,9 @@ class BothWays(CpuLauncher):
 
     count = 0
 
-    def __init__(self, worker: Worker) -> None:
-        super().__init__(20.0, worker=worker)
-        self.one_by_one = CpuLauncher(20.0, in_batches=False, worker=worker)
+    def __init__(self, worker: Worker, timeout_s: float) -> None:
+        super().__init__(timeout_s, worker=worker)
+        self.one_by_one = CpuLauncher(timeout_s, in_batches=False, worker=worker)
 
     def __call__(self, closure: Closure, variant: LaunchVariant, arguments: Mapping[str, Any]) -> None:
         self.count += 1
@@ -96,8 +97,9 @@ def _launches_both_ways(name: str, worker: Worker) -> int:
     """Judge a candidate by `BothWays`; return the number of launches that its trials came to."""
     file, text = _FILES[name]
     specification = read_specification(file, None).without_timed().with_layouts()
-    submission = submission_of(specification, "candidate.py", text.encode(), 20.0)
-    launcher = BothWays(worker)
+    timeout_s = _TIMEOUTS_S.get(name, 20.0)
+    submission = submission_of(specification, "candidate.py", text.encode(), timeout_s)
+    launcher = BothWays(worker, timeout_s)
     if not submission.reasons:
         examine(Examiner(specification, submission.programs, submission.kernels, launcher, "candidate.py"), seed=1)
     return launcher.count

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from tests.judge.cheats.cheat import HEAD, REFUSED, WRONG, WRONG_OR_REFUSED, Cheat, changed, cheat
+from tests.judge.cheats.cheat import HEAD, REFUSED, WRONG, WRONG_OR_REFUSED, Cheat, changed, cheat, endless
 from tests.judge.cheats.right import SOFTMAX
 
 _NO_MAXIMUM = changed(SOFTMAX, ("    value = value - tl.max(value, 0)\n", ""))
@@ -171,13 +171,18 @@ _FOUND = (
 )
 
 _RESOURCES = (
-    _resource("an_endless_loop", "while True:\n    pass"),
-    _resource(
-        "an_endless_sleep_that_takes_no_signal",
-        "import signal, time\nfor n in range(1, 32):\n    try:\n        signal.signal(n, signal.SIG_IGN)\n    except (OSError, ValueError):\n        pass\ntime.sleep(10**6)",
+    endless(_resource("an_endless_loop", "while True:\n    pass")),
+    endless(
+        _resource(
+            "an_endless_sleep_that_takes_no_signal",
+            "import signal, time\nfor n in range(1, 32):\n    try:\n        signal.signal(n, signal.SIG_IGN)\n    except (OSError, ValueError):\n        pass\ntime.sleep(10**6)",
+        )
     ),
-    _resource(
-        "an_endless_recursion", "import sys\nsys.setrecursionlimit(10**9)\n\n\ndef again():\n    again()\n\n\nagain()"
+    endless(
+        _resource(
+            "an_endless_recursion",
+            "import sys\nsys.setrecursionlimit(10**9)\n\n\ndef again():\n    again()\n\n\nagain()",
+        )
     ),
     _resource("memory_by_the_terabyte", "held = bytearray(1 << 40)  # here", "import_fails"),
     _resource("memory_bit_by_bit", "held = []\nwhile True:\n    held.append(bytearray(b'x') * (64 << 20))"),
@@ -197,13 +202,15 @@ _RESOURCES = (
     _resource(
         "a_thread_that_never_ends", "import threading, time\nthreading.Thread(target=time.sleep, args=(10**6,)).start()"
     ),
-    _attack(
-        "an_endless_loop_in_solve",
-        "resources",
-        "",
-        REFUSED,
-        _GONE,
-        changed(_NO_MAXIMUM, ("    return out", "    while True:\n        pass")),
+    endless(
+        _attack(
+            "an_endless_loop_in_solve",
+            "resources",
+            "",
+            REFUSED,
+            _GONE,
+            changed(_NO_MAXIMUM, ("    return out", "    while True:\n        pass")),
+        )
     ),
     _attack(
         "a_million_steps",

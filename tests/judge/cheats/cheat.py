@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
@@ -22,7 +22,8 @@ class Cheat:
     """A candidate that is not right, and the specification that it attacks.
 
     ``verdicts`` are those that are right, ``rules`` the rules of which the first reason names one. ``kind`` is the way
-    of cheating that it stands for.
+    of cheating that it stands for, ``timeout_s`` how long its process and each of its launches may take: what never
+    ends needs no more than a start takes.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Cheat:
     verdicts: frozenset[str]
     rules: frozenset[str]
     text: str
+    timeout_s: float = 20.0
 
     @property
     def file(self) -> Path:
@@ -47,6 +49,11 @@ class Cheat:
 def cheat(name: str, specification: str, kind: str, verdicts: frozenset[str], rules: str, text: str) -> Cheat:
     """Return a cheat; ``rules`` are separated by spaces."""
     return Cheat(name, specification, kind, verdicts, frozenset(rules.split()), text)
+
+
+def endless(never_ends: Cheat, timeout_s: float = 5.0) -> Cheat:
+    """Return a cheat that is stopped soon."""
+    return replace(never_ends, timeout_s=timeout_s)
 
 
 def changed(text: str, *changes: tuple[str, str]) -> str:

@@ -5,7 +5,17 @@
 
 from __future__ import annotations
 
-from tests.judge.cheats.cheat import REFUSED, UNSAFE, WRONG, WRONG_OR_REFUSED, WRONG_OR_UNSAFE, Cheat, changed, cheat
+from tests.judge.cheats.cheat import (
+    REFUSED,
+    UNSAFE,
+    WRONG,
+    WRONG_OR_REFUSED,
+    WRONG_OR_UNSAFE,
+    Cheat,
+    changed,
+    cheat,
+    endless,
+)
 from tests.judge.cheats.right import GATHER, MATMUL, SCALE, SOFTMAX, SUM
 
 _HOST_RULES = "host_code outside_library unsupported unknown_name too_large"
@@ -227,13 +237,18 @@ _SAFETY = (
         "address_overflow out_of_bounds values",
         changed(SUM, ("x + row * n + offsets,", "x + (row.to(tl.int16) * n.to(tl.int16)).to(tl.int16) + offsets,")),
     ),
-    cheat(
-        "an_endless_loop_in_a_kernel",
-        "scale",
-        "resources",
-        WRONG,
-        "launch_fails",
-        changed(SCALE, ("    tl.store(out", "    i = 0\n    while i >= 0:\n        i = (i + 1) % 7\n    tl.store(out")),
+    endless(
+        cheat(
+            "an_endless_loop_in_a_kernel",
+            "scale",
+            "resources",
+            WRONG,
+            "launch_fails",
+            changed(
+                SCALE, ("    tl.store(out", "    i = 0\n    while i >= 0:\n        i = (i + 1) % 7\n    tl.store(out")
+            ),
+        ),
+        timeout_s=8.0,  # in which the candidate's process is to end
     ),
     cheat(
         "a_kernel_that_asks_for_a_huge_tile",
