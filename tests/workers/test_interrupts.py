@@ -108,7 +108,8 @@ def test_leaving_sources_side_by_side_stops_and_awaits_them() -> None:
 
 
 @pytest.mark.slow
-def test_a_signal_handler_launches_at_any_line_of_another_launch() -> None:
-    script = "from tests.workers import signalled; signalled.main()"
+@pytest.mark.parametrize("step", every(2, [5, 1]))
+def test_a_signal_handler_launches_at_any_line_of_another_launch(step: int) -> None:
+    script = f"from tests.workers import signalled; signalled.main({step})"
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=True)
     assert int(result.stdout.split()[-1]) > 300
