@@ -14,6 +14,7 @@ from docs.pages.json_schema import ERROR
 from kernellab import cli
 from tests.cli.conftest import Call
 from tests.launch.wrong_calls import outcomes_of_commands
+from tests.tables import every
 
 HEAD = """\
 import torch, triton, triton.language as tl
@@ -235,11 +236,12 @@ def test_a_warning_is_a_line_without_code_of_the_lab(kernellab: Call) -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_random_words_are_told_what_is_wrong(kernellab: Call) -> None:
+@pytest.mark.parametrize("count", every(2, [40, 150]))
+def test_random_words_are_told_what_is_wrong(kernellab: Call, count: int) -> None:
     def main(words: list[str]) -> tuple[int, str]:
         called = kernellab(*words)
         return called.status, called.out + called.err
 
-    found = list(outcomes_of_commands(main, 150, seed=11))
+    found = list(outcomes_of_commands(main, count, seed=11))
     assert not [f"{each.call}\n{each.error}" for each in found if each.kind == "raw"]
     assert sum(each.kind == "told" for each in found) > len(found) // 2
