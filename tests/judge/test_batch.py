@@ -277,8 +277,10 @@ def test_a_batch_that_is_killed_goes_on_where_it_was(folder: Path) -> None:
     before = len(lines(folder))
     assert 1 <= before <= 2
     assert lines(folder)[0] == first
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert {json.loads(line)["name"] for line in done.stdout.splitlines()} == {*NAMES}
+    executor = JudgingExecutor()
+    results = batch(folder, executor, time=False, sizes=[{"n": 64}])
+    assert {result.name for result in results} == {*NAMES}
+    assert len(executor.judged) == 3 - before
+    assert first["name"] not in executor.judged
     assert [line["name"] for line in lines(folder)].count(first["name"]) == 1
     assert len(lines(folder)) == 3
