@@ -81,9 +81,9 @@ def test_json_has_the_fields_of_the_schema_and_nothing_else_is_printed(kernellab
 
 @pytest.mark.slow
 def test_tune_proposes_configs_for_a_kernel_that_has_none_and_takes_a_kept_one(kernellab: Call) -> None:
-    of_file = kernellab("tune", "add.py", "--budget", "1", "--json").json
+    of_file = kernellab("tune", "add.py", "--limit", "2", "--json").json
     assert of_file["notes"][0].startswith("Proposed for an elementwise kernel: BLOCK ")
-    of_name = kernellab("tune", "add_kernel", "--budget", "1", "--json").json
+    of_name = kernellab("tune", "add_kernel", "--limit", "2", "--json").json
     assert of_name["kernel"] == "add_kernel"
     assert of_name["notes"][0].startswith("Proposed for an elementwise kernel: ")
     refused = kernellab("tune", "add_kernel", "--size", "n=5")
@@ -261,7 +261,7 @@ def test_limit_is_the_most_configs_that_a_tuning_tries(kernellab: Call) -> None:
 
 @pytest.mark.slow
 def test_a_long_table_says_where_its_other_rows_are(kernellab: Call) -> None:
-    words = ("tune", "add.py", "--space", "BLOCK=16,32,64,128,256", "--space", "num_stages=2,3,4")
+    words = ("tune", "add.py", "--size", "n=64", "--space", "BLOCK=16,32,64,128,256", "--space", "num_stages=2,3,4")
     assert "... and 3 more with --json" in kernellab(*words).out.splitlines()
 
 
