@@ -60,7 +60,7 @@ fast: $(VENV)/.installed-test  ## what a change broke, in a minute and a half: u
 test: $(VENV)/.installed-test  ## lint, types, notebooks, browser and unit tests, without further rows of large tables
 	@$(SIDE_BY_SIDE) unit check notebooks browser
 
-# The unit tests build the site, too, where mkdocs is installed.
+# The exhaustive tests build the site, too, where mkdocs is installed.
 ci: $(VENV)/.installed-test,docs  ## everything, as CI runs it: make test, all rows of tables, the site, and the oldest Triton
 	@$(SIDE_BY_SIDE) unit exhaustive check notebooks browser test-triton VERSION=$(OLDEST_TRITON)
 

@@ -126,6 +126,7 @@ def test_a_list_right_after_text_becomes_one() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive  # make docs does so, too
 def test_the_site_builds_without_warnings_and_needs_no_network(tmp_path: Path) -> None:
     pytest.importorskip("mkdocs")
     pytest.importorskip("material")
