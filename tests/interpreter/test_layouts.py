@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from kernellab.errors import OutOfBounds
 from kernellab.launch.run import Run
 from tests.interpreter import planted
+from tests.tables import every
 
 Launch = Callable[..., Run]
 SIZE = 64
@@ -33,36 +34,38 @@ def positions(view: tuple[int, int, int]) -> tuple[int, int]:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("count", every(2, [50, 150]))
 @pytest.mark.parametrize("size", [SIZE, LARGE])
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    x=views(),
-    y=views(),
-    offset=st.integers(-2 * SIZE, 2 * SIZE),
-    dtype=st.sampled_from(["float32", "int8", "bfloat16"]),
-)
-def test_loads_anywhere(
-    launch: Launch, size: int, x: tuple[int, int, int], y: tuple[int, int, int], offset: int, dtype: str
-) -> None:
-    whole = torch.arange(size).to(getattr(torch, dtype))
-    first, other = (whole[view[0] :][: view[1] * view[2] : view[2]] for view in (x, y))
-    out = torch.zeros(1)
-    position = x[0] + offset
-    (start, end), (low, high) = positions(x), positions(y)
-    inside_view = start <= position < end
-    inside_other = low <= position < high
-    arguments = (planted.reads_the_view_of_another, (1,), first, other, out, offset)
-    if inside_view or (0 <= position < size and not inside_other):
-        run = launch(*arguments)
-        assert out.item() == whole[position]
-        is_element = inside_view and offset % x[2] == 0
-        assert [f.kind for f in run.findings] == ([] if is_element else ["outside_view"])
-    else:
-        with pytest.raises(OutOfBounds) as caught:
-            launch(*arguments)
-        assert f"element {offset} " in caught.value.message
-        assert ("inside y" in caught.value.message) == (0 <= position < size)
-        assert out.item() == 0
+def test_loads_anywhere(launch: Launch, size: int, count: int) -> None:
+    @settings(max_examples=count, deadline=None)
+    @given(
+        x=views(),
+        y=views(),
+        offset=st.integers(-2 * SIZE, 2 * SIZE),
+        dtype=st.sampled_from(["float32", "int8", "bfloat16"]),
+    )
+    def load(x: tuple[int, int, int], y: tuple[int, int, int], offset: int, dtype: str) -> None:
+        whole = torch.arange(size).to(getattr(torch, dtype))
+        first, other = (whole[view[0] :][: view[1] * view[2] : view[2]] for view in (x, y))
+        out = torch.zeros(1)
+        position = x[0] + offset
+        (start, end), (low, high) = positions(x), positions(y)
+        inside_view = start <= position < end
+        inside_other = low <= position < high
+        arguments = (planted.reads_the_view_of_another, (1,), first, other, out, offset)
+        if inside_view or (0 <= position < size and not inside_other):
+            run = launch(*arguments)
+            assert out.item() == whole[position]
+            is_element = inside_view and offset % x[2] == 0
+            assert [f.kind for f in run.findings] == ([] if is_element else ["outside_view"])
+        else:
+            with pytest.raises(OutOfBounds) as caught:
+                launch(*arguments)
+            assert f"element {offset} " in caught.value.message
+            assert ("inside y" in caught.value.message) == (0 <= position < size)
+            assert out.item() == 0
+
+    load()
 
 
 @pytest.mark.slow
