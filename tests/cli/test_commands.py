@@ -81,7 +81,7 @@ def test_json_has_the_fields_of_the_schema_and_nothing_else_is_printed(kernellab
 
 @pytest.mark.slow
 def test_tune_proposes_configs_for_a_kernel_that_has_none_and_takes_a_kept_one(kernellab: Call) -> None:
-    of_file = kernellab("tune", "add.py", "--limit", "2", "--json").json
+    of_file = kernellab("tune", "add.py", "--budget", "1", "--limit", "2", "--json").json
     assert of_file["notes"][0].startswith("Proposed for an elementwise kernel: BLOCK ")
     of_name = kernellab("tune", "add_kernel", "--limit", "2", "--json").json
     assert of_name["kernel"] == "add_kernel"
