@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from kernellab.errors import OutOfBounds
@@ -44,6 +44,10 @@ def test_loads_anywhere(launch: Launch, size: int, count: int) -> None:
         offset=st.integers(-2 * SIZE, 2 * SIZE),
         dtype=st.sampled_from(["float32", "int8", "bfloat16"]),
     )
+    @example(x=(0, 4, 2), y=(20, 4, 1), offset=3, dtype="float32")  # in a gap of its view
+    @example(x=(0, 4, 1), y=(20, 4, 1), offset=10, dtype="float32")  # between both views
+    @example(x=(0, 4, 1), y=(20, 4, 1), offset=22, dtype="float32")  # in the other view
+    @example(x=(0, 4, 1), y=(20, 4, 1), offset=-1, dtype="float32")  # before the storage
     def load(x: tuple[int, int, int], y: tuple[int, int, int], offset: int, dtype: str) -> None:
         whole = torch.arange(size).to(getattr(torch, dtype))
         first, other = (whole[view[0] :][: view[1] * view[2] : view[2]] for view in (x, y))
