@@ -16,16 +16,18 @@ PY  := $(VENV)/bin/python
 # Bytecode is written at the end, by all cores; pip takes a minute for it, with one.
 PIP := $(if $(UV),uv pip install --quiet --python $(PY),$(PY) -m pip install -qq --no-compile)
 TRITON_VENV = .venv-$(VERSION)
-# What says nothing about a Triton: Chromium, pages, files, processes, arithmetic, figures, what runs on fakes, which
-# outputs agree; and what reaches it only through rooms whose own tests run against the oldest, too: the command line,
-# benchmarks, sliders, the registry, programs at other sizes and traced ones, versions of cells, explanations.
+# What says nothing about a Triton: Chromium, pages, files, processes and who of a cluster does it, arithmetic, figures,
+# what runs on fakes, which outputs agree; and what reaches it only through rooms whose own tests run against the oldest,
+# too: the command line, benchmarks, sliders, the registry, programs at other sizes and traced ones, versions of cells,
+# explanations.
 WITHOUT_TRITON := benchmark benchmarks browser cli docs explore notebooks pytest_plugin registry store workers \
   explain/test_profile.py explain/test_profilers.py explain/test_proton.py explain/test_recorded.py \
   tune/cluster tune/workloads \
   capture/test_plan.py capture/test_pointers.py capture/test_random_sizes.py \
   capture/test_sizes.py capture/test_tracing.py capture/test_unseen.py explain/test_planted.py \
   export/test_exchange.py export/test_frames.py export/test_launcher.py export/test_merging.py \
-  export/test_notebook_kernels.py checking/test_bounds.py checking/test_comparison.py timing/test_config.py \
+  export/test_notebook_kernels.py harvest/test_on_cluster.py judge/test_batch.py \
+  upgrade/test_cluster_gate.py checking/test_bounds.py checking/test_comparison.py timing/test_config.py \
   checking/test_reference.py timing/test_statistics.py timing/test_stopwatch.py timing/test_timer.py \
   notebook/test_extension.py notebook/test_versions.py notebook/test_why.py test_display.py test_errors.py \
   test_import.py test_layers.py test_optional_packages.py test_package.py test_settings.py test_target.py \
