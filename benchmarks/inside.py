@@ -17,7 +17,7 @@ import triton.language as tl
 
 import kernellab
 from kernellab.inside.values import Values
-from kernellab.views.values.widget import ValuesView
+from kernellab.views.widgets import ValuesView
 
 RESULT = Path(__file__).parent / "results" / "inside.txt"
 _SIZE, _ROUNDS = 4096, 5

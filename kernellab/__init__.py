@@ -53,9 +53,9 @@ if TYPE_CHECKING:
     from kernellab.upgrade.gate_result import GateResult as GateResult
     from kernellab.upgrade.result import Upgrade as Upgrade
     from kernellab.views.panels import Panel as Panel
-    from kernellab.views.values.widget import values_view as values_view
     from kernellab.views.widgets import explorer as explorer
     from kernellab.views.widgets import graph_view as graph_view
+    from kernellab.views.widgets import values_view as values_view
 
 __version__ = "0.1.0"
 _LAZY = {
@@ -95,7 +95,7 @@ _LAZY = {
     "GateResult": "kernellab.upgrade.gate_result",
     "Upgrade": "kernellab.upgrade.result",
     "Panel": "kernellab.views.panels",
-    "values_view": "kernellab.views.values.widget",
+    "values_view": "kernellab.views.widgets",
     "explorer": "kernellab.views.widgets",
     "graph_view": "kernellab.views.widgets",
 }

@@ -216,7 +216,7 @@ CHAPTERS = (
         "Results as text, HTML and widgets, apart from a notebook.",
         (
             "kernellab.views.widgets",
-            "kernellab.views.values.widget",
+            "kernellab.views.widgets",
             "kernellab.views.explorers",
         ),
     ),

@@ -40,7 +40,7 @@ def require_no_gate_options(args: Namespace) -> None:
 
 def gate_command(lab: Lab, args: Namespace) -> Answer:
     """Compare a launch with that of an earlier revision of its file; the exit status is that of the verdict."""
-    from kernellab.views.cards.gate import gate_card, write_gate
+    from kernellab.views.cards.upgrade import gate_card, write_gate
 
     for name, advice in _OF_SWEEP.items():
         if getattr(args, name):

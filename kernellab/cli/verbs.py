@@ -114,7 +114,7 @@ def explain_command(lab: Lab, args: Namespace) -> Answer:
 
 def predict_command(lab: Lab, args: Namespace) -> Answer:
     """Predict the time of a launch of a file's kernel, or of the recorded launch of a kept one."""
-    from kernellab.views.cards.prediction import prediction_card
+    from kernellab.views.cards.explanation import prediction_card
 
     options = {"device": args.device, "target": args.target}
     if is_file(args.kernel):

@@ -37,18 +37,14 @@ from kernellab.views.bundles import bundle_of_card
 from kernellab.views.cards import results
 from kernellab.views.cards.benchmark import benchmark_card, ceilings_text, comparison_card
 from kernellab.views.cards.diff import diff_html, diff_text
-from kernellab.views.cards.equivalence import equivalence_card
-from kernellab.views.cards.explanation import explanation_card, profile_card
-from kernellab.views.cards.gate import gate_card
+from kernellab.views.cards.explanation import explanation_card, prediction_card, profile_card
+from kernellab.views.cards.inside import difference_card, equivalence_card, timeline_card, values_card
 from kernellab.views.cards.kernels import merged_card, regressions_card
 from kernellab.views.cards.listing import exported_card, listing_card, loaded_card
-from kernellab.views.cards.prediction import prediction_card
 from kernellab.views.cards.program import program_card
-from kernellab.views.cards.timeline import timeline_card
 from kernellab.views.cards.traffic import traffic_card
 from kernellab.views.cards.tuning import dispatch_card, tuning_card
-from kernellab.views.cards.upgrade import upgrade_card
-from kernellab.views.cards.values import difference_card, values_card
+from kernellab.views.cards.upgrade import gate_card, upgrade_card
 from kernellab.views.layouts import layout_card, layouts_card
 
 _numbers = itertools.count(1)  # of the explorers of this process: those of one page must not share names

@@ -39,7 +39,7 @@ from kernellab.views.explorers import page_script
 from kernellab.views.figures.canvas import file_of
 from kernellab.views.figures.diagrams import dataflow_figure, tiles_figure
 from kernellab.views.figures.dispatch import cover_figure, dispatch_figure, plane_figure, regret_figure
-from kernellab.views.figures.equivalence import equivalence_figure
+from kernellab.views.figures.inside import difference_figure, equivalence_figure, timeline_figure, values_figure
 from kernellab.views.figures.launches import (
     comparison_figure,
     explanation_figure,
@@ -49,9 +49,7 @@ from kernellab.views.figures.launches import (
 )
 from kernellab.views.figures.memory import effects_figure, run_figure, traffic_figure
 from kernellab.views.figures.sweep import benchmark_figure, roofline_figure, speedup_figure, sweep_heat_map
-from kernellab.views.figures.timeline import timeline_figure
 from kernellab.views.figures.tuning import agreement_figure, heat_map, parameters_figure, timings_figure
-from kernellab.views.figures.values import difference_figure, values_figure
 from kernellab.views.graph import svg
 
 if TYPE_CHECKING:

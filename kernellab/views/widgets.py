@@ -1,14 +1,16 @@
-"""The widgets of a notebook, and what opens them: `kernellab.explorer` and `kernellab.graph_view`."""
+"""The widgets of a notebook, with static pictures, and their functions: `graph_view`, `explorer`, `values_view`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+import anywidget
 import traitlets
 
 from kernellab.compile.types import Compiled
-from kernellab.errors import KernellabError, UsageError, choice_message
+from kernellab.errors import KernellabError, UsageError, choice_message, value_message
+from kernellab.inside.values import Values
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph
 from kernellab.launch.verbs import verb
@@ -19,8 +21,46 @@ from kernellab.views.figures.raster import with_fallbacks
 from kernellab.views.graph import Direction, GraphPictures, StateError, graph_pane, graph_script
 from kernellab.views.graph.dataflow import SourceText
 from kernellab.views.layouts import FEW_TILES, MOST_TILES
+from kernellab.views.palette import GREY, MAGENTA, ORANGE, SCALE_COLOURS
 from kernellab.views.report import CellReport, KernelReport
-from kernellab.views.still import WidgetWithStill
+from kernellab.views.values import ValuesPage, script
+from kernellab.views.values.graph import Place
+
+# Of the picture and the widget, which stand one below the other, one shows: the picture where the widget is not alive.
+_BESIDE = """<style>
+.jp-OutputArea-child:has(.kl-still):has(+ .jp-OutputArea-child .kl-live),
+.jp-OutputArea-child:has(.kl-still) + .jp-OutputArea-child:not(:has(.kl-live)) { display: none; }
+</style>"""
+
+
+class WidgetWithStill(anywidget.AnyWidget):
+    """A widget whose page marks itself with the class ``kl-live`` once it is alive."""
+
+    def still(self) -> str:
+        """Return the static picture for pages where the widget is not alive."""
+        raise NotImplementedError
+
+    def words(self) -> str:
+        """Return the text for a terminal."""
+        raise NotImplementedError
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+        """Give pages without widgets the static picture."""
+        data, metadata = self._live()
+        return {**data, "text/html": self.still(), "text/plain": self.words()}, metadata
+
+    def _ipython_display_(self) -> None:
+        """Show the widget and its static picture, for a notebook without a kernel."""
+        from IPython.display import display
+
+        words = {"text/plain": self.words()}
+        beside = display({**words, "text/html": f'<div class="kl-still">{_BESIDE}</div>'}, raw=True, display_id=True)
+        display({**self._live()[0], **words}, raw=True)
+        beside.update({**words, "text/html": f'<div class="kl-still">{_BESIDE}{self.still()}</div>'}, raw=True)
+
+    def _live(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        bundle: Any = super()._repr_mimebundle_()
+        return bundle if isinstance(bundle, tuple) else (bundle or {}, {})
 
 
 def widget_module(script: str, render: str) -> str:
@@ -291,3 +331,86 @@ def _report_of(subject: object) -> KernelReport | None:
 
 def _words(subject: object) -> str:
     return f"{type(subject).__module__}.{type(subject).__qualname__}"
+
+
+class ValuesView(GraphView):
+    """The source of a kernel with the values of its lines, the tile of the chosen one, and its place in the graph.
+
+    ``position`` is the chosen value's place in ``values.values``, and ``page`` the plane of a tile with more than two
+    axes; both can be set from Python and observed. ``tile`` is what the page draws of it. The rest is that of a
+    `GraphView`: ``line`` and ``file`` follow the chosen value, and choose the first value of a line that is set.
+
+    Raises:
+        UsageError: there is no value at that position, or it has no such plane.
+    """
+
+    _esm = widget_module(script(), "renderValues")
+    colours = traitlets.Dict().tag(sync=True)
+    tile: traitlets.Dict[str, Any] = traitlets.Dict().tag(sync=True)
+    position = traitlets.Int(0).tag(sync=True)
+    page = traitlets.Int(0).tag(sync=True)
+
+    def __init__(self, values: Values) -> None:
+        if not values.values:
+            raise UsageError(f"No value of {values.kernel} was recorded; there is nothing to show.")
+        self._page = ValuesPage(values)
+        last = max((at for at, value in enumerate(values.values) if value.shape), default=0)
+        colours = {"scale": list(SCALE_COLOURS), "nan": MAGENTA, "inf": ORANGE, "masked": GREY}
+        place, pictures = self._page.place(last), self._page.pictures
+        state = {"html": self._page.widget_html(), "colours": colours, "position": last, "tile": self._page.tile(last)}
+        state |= {"file": place.file, "line": place.line}
+        if pictures is None:
+            WidgetWithStill.__init__(self, **state)
+        else:
+            self._start(pictures, None, "", **state)
+
+    @traitlets.validate("position")
+    def _check_position(self, proposal: Any) -> int:
+        count = len(self._page.values.values)
+        if not 0 <= proposal["value"] < count:
+            raise UsageError(value_message("position", proposal["value"], f"a number from 0 to {count - 1}"))
+        return int(proposal["value"])
+
+    @traitlets.validate("page")
+    def _check_page(self, proposal: Any) -> int:
+        if proposal["value"] < 0:
+            raise UsageError(value_message("page", proposal["value"], "the number of a plane, from 0"))
+        return int(proposal["value"])
+
+    @traitlets.observe("position", "page")
+    def _show(self, change: Any) -> None:
+        if (self.tile["position"], self.tile["page"]) != (self.position, self.page):
+            self.tile = self._page.tile(self.position, self.page)
+            with self.hold_trait_notifications():
+                self.file, self.line = self._page.place(self.position)
+
+    @traitlets.observe("line", "file")
+    def _choose_line(self, change: Any) -> None:
+        """Choose the first value of a line, as where a box of the graph was clicked; a line without values has none."""
+        place = Place(self.file, self.line)
+        if place == self._page.place(self.position):
+            return
+        position = self._page.position_at(place)
+        if position is not None:
+            with self.hold_trait_notifications():
+                self.position, self.page = position, 0
+
+    def still(self) -> str:
+        """Return the static page of the first program."""
+        return with_fallbacks(self._page.html())
+
+    def words(self) -> str:
+        """Return the text for a terminal."""
+        return f"Values of {self._page.values.kernel}"
+
+
+@verb
+def values_view(values: Values) -> ValuesView:
+    """Return the widget of recorded values: the source, and the tile of each line, iteration and program.
+
+    Raises:
+        UsageError: ``values`` is not what `Lab.values` returns, or holds nothing.
+    """
+    if not isinstance(values, Values):
+        raise UsageError(value_message("values", values, "what lab.values(kernel, grid, ...) returns"))
+    return ValuesView(values)

@@ -14,7 +14,7 @@ import triton.language as tl
 
 import kernellab
 from kernellab.inside.values import Values
-from kernellab.views.values.widget import ValuesView
+from kernellab.views.widgets import ValuesView
 from tests.browser.bridge import Bridge
 from tests.inside.transcripts import CASES
 from tests.labs import shared_lab

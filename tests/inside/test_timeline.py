@@ -24,8 +24,8 @@ from kernellab.inside.timeline_verbs import TABLE, late_starts, stamped_implemen
 from kernellab.launch.calls import UserCall
 from kernellab.registry.calls import compile_call
 from kernellab.source.edits import edits_of
-from kernellab.views.cards.timeline import timeline_card
-from kernellab.views.figures.timeline import lanes_of, merged_bars, timeline_figure, wave_bars
+from kernellab.views.cards.inside import timeline_card
+from kernellab.views.figures.inside import lanes_of, merged_bars, timeline_figure, wave_bars
 from tests.labs import lab_fixture
 from tests.tables import every
 

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import torch
 
 from kernellab.checking.comparison import EDGES, Check, ErrorDetail, ErrorHistogram, WorstElement
-from kernellab.views.cards.check_picture import check_lines, check_picture, histogram_svg
+from kernellab.views.cards.arguments import check_lines, check_picture, histogram_svg
 
 BINS = len(EDGES) + 2
 HISTOGRAM = ErrorHistogram("float32", (0, 90, *[0] * (BINS - 2)), (0, 0, 0, 0, 5, *[0] * (BINS - 6), 5))

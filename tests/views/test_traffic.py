@@ -10,7 +10,7 @@ import pytest
 from kernellab.explain.traffic.accesses import WarpExample
 from kernellab.explain.traffic.result import ArgumentTraffic, Traffic, TrafficRow, UnknownTraffic
 from kernellab.views.cards.traffic import access_badge, request_words, spacing_words, traffic_card
-from kernellab.views.figures.access_maps import mapped_programs, program_map, program_slider, touched_bytes, warp_map
+from kernellab.views.figures.memory import mapped_programs, program_map, program_slider, touched_bytes, warp_map
 from tests.views.test_card import Reader
 
 FILE = "In[<3>]"

@@ -17,9 +17,9 @@ import kernellab
 from kernellab.inside.first_difference import FirstDifference
 from kernellab.inside.values import Values
 from kernellab.views.blocks import Card, Table
-from kernellab.views.cards.values import difference_card, values_card
+from kernellab.views.cards.inside import difference_card, values_card
 from kernellab.views.figures.canvas import single_axes, theme_of
-from kernellab.views.figures.values import difference_figure, draw_tile, values_figure
+from kernellab.views.figures.inside import difference_figure, draw_tile, values_figure
 from tests.inside.planted_faults import Change
 from tests.inside.transcripts import CASES
 from tests.labs import lab_fixture

@@ -29,9 +29,8 @@ from kernellab.views.blocks import (
     notes,
     wrap_lines,
 )
-from kernellab.views.cards.arguments import argument_lines, argument_table
-from kernellab.views.cards.check_picture import check_lines, check_picture, check_words
-from kernellab.views.cards.prediction import prediction_sentence
+from kernellab.views.cards.arguments import argument_lines, argument_table, check_lines, check_picture, check_words
+from kernellab.views.cards.explanation import prediction_sentence
 from kernellab.views.compile_facts import option_words, precision_words, resource_facts
 from kernellab.views.elements import badge, code_line, dim, share_bar
 from kernellab.views.graph import OPERATIONS_AT_MOST, PictureOptions, View, default_view, shrinking, svg

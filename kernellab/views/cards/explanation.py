@@ -1,18 +1,16 @@
-"""Why a launch takes as long as it does, as a card: what limits it, what to change, the time of each unit alone.
-
-And where the time goes: what the warps were about, the leading lines, the explorer with its heat.
-"""
+"""The times of a launch as cards: why it takes so long, where its samples fall, what it is predicted to take."""
 
 from __future__ import annotations
 
 import linecache
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from html import escape
 
 from kernellab.errors import plural, share_text, time_text
 from kernellab.explain.causes import Cause, PerformanceFinding
 from kernellab.explain.explanation import Explanation
+from kernellab.explain.prediction import Prediction
 from kernellab.explain.profile import Counters, LineSamples, Profile, calls_text
 from kernellab.ir.graph import short_file
 from kernellab.views.blocks import (
@@ -25,14 +23,13 @@ from kernellab.views.blocks import (
     Message,
     Section,
     TextOnly,
+    html_table,
     notes,
     table_of,
     wrap_lines,
     wrap_text,
 )
-from kernellab.views.cards.prediction import terms_table
-from kernellab.views.elements import dim, grid_words
-from kernellab.views.explorers import explorer_html, heat_of, reasons_words
+from kernellab.views.elements import dim, grid_words, predicted_words, share_bar
 from kernellab.views.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, WHITE, YELLOW
 
 
@@ -105,6 +102,8 @@ def profile_card(profile: Profile, *, uid: str = "") -> Card:
 
 def profile_blocks(profile: Profile, *, uid: str) -> list[Block]:
     """Return why there are no samples, or the remarks, the stall reasons, the leading lines, and the explorer."""
+    from kernellab.views.explorers import explorer_html, heat_of, reasons_words  # not for the first card
+
     blocks: list[Block] = [Message(profile.refused, WARNING)] if profile.refused else []
     counters = [] if profile.counters is None else [counters_words(profile.counters)]
     blocks += notes([*counters, *profile.notes])
@@ -157,3 +156,40 @@ _COLUMNS: dict[str, Callable[[LineSamples], str]] = {
     "main stall": lambda line: "" if line.main is None else str(line.main),
     "called from": lambda line: calls_text(tuple((short_file(file), number) for file, number in line.calls)),
 }
+
+
+_LEAST_SHOWN = 0.02  # of the time of the launch
+
+
+def prediction_card(prediction: Prediction) -> Card:
+    """Return the predicted time of a launch with its terms."""
+    terms, total_s = {name: ms / 1e3 for name, ms in prediction.terms.items()}, prediction.time_ms / 1e3
+    lines = [f"  {name:<20}{time_text(seconds):>9}" for name, seconds in _longest_terms(terms, total_s)]
+    blocks: list[Block] = [
+        Message(prediction_sentence(prediction)),
+        Drawing(lambda: terms_table(terms, total_s), lambda width: lines),
+        *notes(prediction.unknown),
+    ]
+    return Card([Section(Heading(prediction.kernel, [prediction.device, prediction.target]), blocks)])
+
+
+def prediction_sentence(prediction: Prediction) -> str:
+    """Return ``Predicted 37 us (28 us to 47 us) on H200, limited by HBM; 80 % of the roofline.``"""
+    time = predicted_words(prediction.time_ms, prediction.low_ms, prediction.high_ms)
+    share = f"; {share_text(prediction.share)} of the roofline"
+    return f"Predicted {time} on {prediction.device}, limited by {prediction.bound}{share}."
+
+
+def terms_table(terms: Mapping[str, float], total_s: float) -> str:
+    """Return the seconds that each unit would take alone as a table, with its share of the launch."""
+    rows = (
+        f'<tr><th scope="row">{escape(name)}</th><td>{time_text(seconds)}</td>'
+        f"<td>{share_bar(min(1.0, seconds / total_s))}</td></tr>"
+        for name, seconds in _longest_terms(terms, total_s)
+    )
+    return html_table(rows, [f'<th scope="col">{name}</th>' for name in ("unit", "time alone", "of the launch")])
+
+
+def _longest_terms(terms: Mapping[str, float], total_s: float) -> list[tuple[str, float]]:
+    longest = sorted(terms.items(), key=lambda term: -term[1])
+    return [(name, seconds) for name, seconds in longest if seconds > _LEAST_SHOWN * total_s] or longest[:1]

@@ -28,7 +28,7 @@ from kernellab.views.elements import (
     style,
     title,
 )
-from kernellab.views.figures.access_maps import mapped_programs, program_map, program_slider, warp_map, waste_class
+from kernellab.views.figures.memory import mapped_programs, program_map, program_slider, warp_map, waste_class
 from kernellab.views.palette import ATOMIC, READ, WRITE
 
 

@@ -6,6 +6,7 @@ import base64
 import io
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from kernellab.views.blocks import Drawing
@@ -35,10 +36,23 @@ MARKERS = ("o", "s", "^", "D", "v", "P")
 
 def new_figure(width: float, height: float, theme: Theme) -> Figure:
     """Return an empty figure of a width and height in inches."""
-    import_uninterrupted("matplotlib.figure")
-    from kernellab.views.figures.shown import ShownFigure  # loads matplotlib
+    return _shown_figure()(figsize=(width, height), dpi=110, facecolor=theme.background, layout="constrained")
 
-    return ShownFigure(figsize=(width, height), dpi=110, facecolor=theme.background, layout="constrained")
+
+@cache
+def _shown_figure() -> type[Figure]:
+    """Return the class of figures that show in a notebook, also where ``matplotlib.pyplot`` was never imported.
+
+    One on white also has HTML with the same PNG, whose colours follow the theme of the notebook.
+    """
+    import_uninterrupted("matplotlib.figure")
+    from matplotlib.figure import Figure
+
+    class ShownFigure(Figure):
+        _repr_png_ = file_of
+        _repr_html_ = _picture_of_light_figure
+
+    return ShownFigure
 
 
 def theme_of(dark: bool) -> Theme:
@@ -180,7 +194,7 @@ def picture(draw: Callable[[bool], Figure | None], alt: str) -> str:
     return f'<div class="kl-plot"><style>{_THEMES}</style><picture>{source}{image}</picture></div>'
 
 
-def picture_of_light_figure(figure: Figure) -> str | None:
+def _picture_of_light_figure(figure: Figure) -> str | None:
     """Return a figure on white as an image that turns dark with the notebook's theme; None for one on black."""
     if sum(figure.get_facecolor()[:3]) < 1.5:
         return None

@@ -1,19 +1,21 @@
-"""The values of a launch, and a first difference, as cards."""
+"""Results of looking inside launches as cards: values, a first difference, a timeline, an equivalence."""
 
 from __future__ import annotations
 
 import linecache
 from itertools import groupby
 
-from kernellab.errors import plural
+from kernellab.errors import plural, share_text, time_text
 from kernellab.inside.births import births_in
+from kernellab.inside.equivalence import Equivalence
 from kernellab.inside.first_difference import FirstDifference
+from kernellab.inside.timeline import Timeline, Wave
 from kernellab.inside.values import Values
 from kernellab.launch.recorded_values import RecordedValue
 from kernellab.views.blocks import WARNING, Block, Card, Drawing, Fold, Heading, Message, Section, notes, table_of
 from kernellab.views.elements import grid_words
 from kernellab.views.figures.canvas import figure_block, value_text
-from kernellab.views.figures.values import difference_figure, values_figure
+from kernellab.views.figures.inside import difference_figure, overhead_sentence, timeline_figure, values_figure
 from kernellab.views.values import ValuesPage
 
 _MOST_ROWS = 60
@@ -105,3 +107,75 @@ def difference_card(difference: FirstDifference) -> Card:
         blocks.append(figure_block(lambda dark: difference_figure(difference, dark=dark), "both tiles"))
     blocks += notes(difference.notes)
     return Card([Section(Heading(" vs ".join(difference.names), facts), blocks)])
+
+
+_MOST_WAVES, _MOST_LONG = 12, 5
+
+
+def timeline_card(timeline: Timeline) -> Card:
+    """Return a timeline with its sentences, its tables, and its picture."""
+    facts = [timeline.device or "no GPU", f"grid {grid_words(timeline.grid)}"]
+    blocks: list[Block] = [Message(sentence) for sentence in timeline_sentences(timeline)]
+    blocks.append(Message(overhead_sentence(timeline), WARNING if timeline.has_high_overhead else "kl-note"))
+    blocks.append(figure_block(lambda dark: timeline_figure(timeline, dark=dark), "SMs over time"))
+    columns = {
+        "wave": lambda wave: str(wave.number),
+        "programs": lambda wave: f"{wave.programs:,}",
+        "share": lambda wave: share_text(wave.share),
+        "from": lambda wave: _us(wave.start_us),
+        "to": lambda wave: _us(wave.end_us),
+    }
+    waves: list[Wave] = list(timeline.waves)
+    blocks.append(table_of(columns, waves, most_lines=_MOST_WAVES, rest_is="in .waves"))
+    if timeline.shares:
+        parts = {"part": lambda part: part[0], "share of the programs' time": lambda part: share_text(part[1])}
+        blocks.append(table_of(parts, list(timeline.shares.items()), left=("part",)))
+    return Card([Section(Heading(timeline.kernel, facts), [*blocks, *notes(timeline.notes)])])
+
+
+def timeline_sentences(timeline: Timeline) -> list[str]:
+    """Return the times of a launch, of its gap and of its tail, and the programs that take long."""
+    if not len(timeline.sm):
+        return ["The grid is empty."]
+    used, programs = len(set(timeline.sm.tolist())), plural(len(timeline.sm), "program")
+    span, launch, gap = map(_us, (timeline.span_us, timeline.launch_us, timeline.gap_us))
+    tail, idle = _us(timeline.tail_us), share_text(timeline.idle_share)
+    return [
+        f"{programs} on {used} of {timeline.multiprocessors} SMs; at most {timeline.places_per_sm} per SM at a time.",
+        f"Launch {launch}: programs {span}, before and after them {gap}.",
+        f"Tail: {tail} from the first idle SM to the end; SMs are idle {idle} of the time.",
+        *_long_sentence(timeline),
+        f"Clock resolution: {timeline.resolution_ns} ns.",
+    ]
+
+
+def _long_sentence(timeline: Timeline) -> list[str]:
+    long = timeline.long_programs
+    if not long:
+        return []
+    first = [
+        f"{timeline.program(n)} {_us(float(timeline.end_us[n] - timeline.start_us[n]))}" for n in long[:_MOST_LONG]
+    ]
+    more = f" and {len(long) - _MOST_LONG} more" if len(long) > _MOST_LONG else ""
+    return [f"Slow programs (1.5x the median or more): {', '.join(first)}{more}."]
+
+
+def _us(value: float) -> str:
+    return time_text(value / 1e6)
+
+
+def equivalence_card(equivalence: Equivalence) -> Card:
+    """The answer in one sentence, the findings of both runs, and a row per output."""
+    is_certain = equivalence.equal and not equivalence.unmodelled
+    blocks: list[Block] = [Message(equivalence.summary, "kl-note kl-good" if is_certain else "kl-alert")]
+    blocks += [Message(warning, "kl-alert") for warning in equivalence.warnings]
+    columns = {
+        "output": lambda row: row.name,
+        "equal": lambda row: "yes" if row.equal else "no",
+        "elements": lambda row: f"{row.elements:,}",
+        "different": lambda row: f"{row.different:,}",
+        "first": lambda row: "" if row.first is None else f"[{', '.join(map(str, row.first))}]",
+    }
+    blocks.append(table_of(columns, equivalence.outputs, left=("output",), code=("output",)))
+    facts = [plural(len(equivalence.outputs), "output"), "without tolerance, on the CPU"]
+    return Card([Section(Heading(" vs ".join(equivalence.names), facts), blocks)])
