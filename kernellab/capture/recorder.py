@@ -21,7 +21,7 @@ from torch._ops import HigherOrderOperator
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 from kernellab._triton.tracing import keep_from_compiling
-from kernellab.capture.higher_order import run_higher_order
+from kernellab.capture.function_recorder import run_higher_order
 from kernellab.capture.naming import is_printing, locals_of, name_in, place_of, place_of_user, short_repr
 from kernellab.capture.tape import (
     READ,

@@ -26,7 +26,6 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from kernellab._triton.tracing import keep_from_compiling
-from kernellab.capture.data_numbers import DataNumbers, is_item
 from kernellab.capture.fake_calls import (
     SYMBOLIC,
     FakeCall,
@@ -41,11 +40,10 @@ from kernellab.capture.fake_calls import (
     symbolic_argument,
     symbols_of,
 )
-from kernellab.capture.function_recorder import SET_DATA, is_internal_call
-from kernellab.capture.higher_order import decides_by_data, run_higher_order
+from kernellab.capture.function_recorder import SET_DATA, decides_by_data, is_internal_call, run_higher_order
 from kernellab.capture.recorder import OperationRecorder
 from kernellab.capture.size import SizeSource
-from kernellab.capture.size_env import SizeEnv
+from kernellab.capture.symbols import DataNumbers, SizeEnv, is_item
 from kernellab.capture.tape import READ, WINDOW, Step, TensorLayout, map_nested, members_of
 from kernellab.source.text import USER_ERRORS
 

@@ -11,11 +11,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from kernellab import __version__
-from kernellab.cli import json_form
+from kernellab import __version__, errors
+from kernellab.advice import advice_in
 from kernellab.cli.parser import parser
 from kernellab.cli.terminal import answers_alone, style_for, warned_in_a_line
 from kernellab.errors import GateFailed, JudgeFailed, KernellabError, LaunchError, UsageError
+from kernellab.views.data import selected_fields
 
 if TYPE_CHECKING:
     from kernellab.cli.judge import JudgeAnswer
@@ -101,13 +102,13 @@ def _write(text: str, stream: TextIO) -> None:
 
 
 def _print_json(command: str | None, data: Any) -> None:
-    head = {"schema": json_form.SCHEMA, "kernellab": __version__, "command": command}
+    head = {"schema": SCHEMA, "kernellab": __version__, "command": command}
     print(json.dumps({**head, **data}, indent=2 if sys.stdout.isatty() else None))
 
 
 def _print_error(error: KernellabError, words: Sequence[str], *, wants_json: bool) -> int:
     if wants_json:
-        _print_json(_command(words), {"error": json_form.error_data(error)})
+        _print_json(_command(words), {"error": error_data(error)})
     else:
         _write("\n".join(error.lines(verbose="--verbose" in words)), sys.stderr)
     return status_of(error)
@@ -147,13 +148,13 @@ def _demo(args: Namespace) -> int:
 
 
 def _lab(args: Namespace) -> int:
-    from kernellab.notebook import jupyterlab
+    from kernellab.notebook import demo
 
-    jupyterlab.require_jupyterlab()
-    notebook, is_new = jupyterlab.write_first_notebook(Path(args.path))
+    demo.require_jupyterlab()
+    notebook, is_new = demo.write_first_notebook(Path(args.path))
     print(f"{'Wrote' if is_new else 'Found'} {notebook}; opening it in JupyterLab. Ctrl-C ends it.")
     options = ["--no-browser"] if args.no_browser else []
-    jupyterlab.replace_process(jupyterlab.jupyterlab_command(notebook, options))
+    demo.replace_process(demo.jupyterlab_command(notebook, options))
     return 0
 
 
@@ -186,3 +187,43 @@ def _print_verdict(answer: JudgeAnswer, args: Namespace) -> None:
 
 
 _WITHOUT_STORE = {"demo": _demo, "judge": _judge, "lab": _lab}
+
+
+SCHEMA = 1
+"""Raised when a field is renamed, removed, or means something else; not when one is added."""
+
+
+_REMEDIES: dict[type[errors.KernellabError], str] = {
+    errors.CannotRun: "Use smaller blocks, fewer stages or fewer warps; `compile` says what the kernel needs.",
+    errors.OutOfBounds: "Mask the access, or launch a grid that fits the arguments.",
+    errors.CheckFailed: "Look at the first elements that differ: which program writes them, and from what.",
+    errors.WorkerTimeout: "Look for a loop that does not end; if there is none, give more time with --timeout.",
+    errors.CompileError: "Change the line that `place` names; `detail` is the whole message of the compiler.",
+    errors.SourceError: "Change the line that `place` names, or import what the file needs.",
+    errors.LaunchError: "Compare what `arguments` returns with the parameters of the kernel.",
+    errors.UnknownName: "`kernellab ls` lists what is kept.",
+    errors.UsageError: "`kernellab COMMAND --help` lists what the command takes.",
+    errors.GateFailed: "It says nothing of the kernel: start one worker per GPU, and compare again.",
+    errors.JudgeFailed: "It says nothing of the candidate: judge it again; if it stays so, look at the specification.",
+    errors.StoreError: "Name another folder with --store; what the message names was left as it is.",
+    errors.KernellabError: "`detail`, where there is one, says more.",
+}
+"""What to do about an error whose message has no advice of a rule: that of the first class which it is."""
+
+
+def error_data(error: errors.KernellabError) -> dict[str, Any]:
+    """Return an error: its type, its message, its place, what to do about it, and the whole foreign message."""
+    place = error.place
+    where = (
+        None
+        if place is None
+        else {**selected_fields(place, "file", "line", "column"), "text": place.source_line() or None}
+    )
+    remedy = next(remedy for kind, remedy in _REMEDIES.items() if isinstance(error, kind))
+    return {
+        "type": type(error).__name__,
+        **selected_fields(error, "message", "kernel"),
+        "place": where,
+        "advice": advice_in(error.message) or remedy,
+        "detail": error.detail or None,
+    }

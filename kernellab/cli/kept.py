@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import sys
 from argparse import Namespace
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from kernellab import __version__
 from kernellab.errors import UsageError
-from kernellab.settings import read_settings
+from kernellab.settings import compiler_environment, read_settings, visible_devices
+from kernellab.source import is_installed
 from kernellab.store import Store
 from kernellab.views import data as as_data
 
@@ -75,8 +81,6 @@ def _export(store: Store, folder: Path, args: Namespace) -> Answer | None:
 
 
 def _explain(store: Store, folder: Path, args: Namespace) -> Answer | None:
-    from kernellab.cli.kept_explanations import are_unchanged, explanation_digest
-
     digest = explanation_digest(args, explained_subject(store, args))
     known = None if args.fresh or digest is None else store.explanations.find(digest)
     if known is None or not are_unchanged(known[0].sources):
@@ -114,3 +118,56 @@ COMMANDS: Mapping[str, Callable[[Store, Path, Namespace], Answer | None]] = {
     "export": _export,
     "explain": _explain,
 }
+
+
+_LIBRARIES = ("triton", "torch")
+_OF_GPUS = ("/proc/driver/nvidia/version", "/proc/driver/nvidia/gpus/*/information", "/sys/module/amdgpu/version")
+
+
+def explanation_digest(args: Namespace, subject: str) -> str | None:
+    """Return the digest of all that an explanation depends on, but for the files of the kernel.
+
+    ``subject`` is the kernel: a file with its path, or a kept version with its launch. None where the answer is not
+    kept: it has samples, or the driver of a GPU says nothing about itself.
+    """
+    gpus = _gpus_text()
+    if args.samples or gpus is None:
+        return None
+    fields = {
+        "schema": 1,
+        "kernel": subject,
+        **{name: sorted(getattr(args, name)) for name in ("size", "meta")},
+        "target": args.target or read_settings().target,
+        "gpus": gpus,
+        "visible": visible_devices(),
+        "compiler": compiler_environment(),
+        "kernellab": __version__,
+        **{name: metadata.version(name) for name in _LIBRARIES},
+    }
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
+
+
+def _gpus_text() -> str | None:
+    """Return models and driver of the GPUs in words, "" without a GPU; None if they are not known."""
+    files = [file for pattern in _OF_GPUS for file in sorted(Path("/").glob(pattern.removeprefix("/")))]
+    text = "\n".join(file.read_text(encoding="utf-8", errors="replace") for file in files)
+    has_gpu = any(True for pattern in ("nvidia[0-9]*", "kfd") for _ in Path("/dev").glob(pattern))
+    return None if has_gpu and not text else text
+
+
+def source_digests() -> dict[str, str]:
+    """Return the SHA-256 of each imported file that belongs to no installed package, by its path."""
+    modules = [(name, getattr(module, "__file__", None)) for name, module in list(sys.modules.items())]
+    files = {str(Path(file).resolve()) for name, file in modules if file and not is_installed(name)}
+    return {file: digest for file in sorted(files) if (digest := _digest_of(file))}
+
+
+def are_unchanged(sources: Mapping[str, str]) -> bool:
+    """Whether all files have the content that they had."""
+    return all(_digest_of(file) == digest for file, digest in sources.items())
+
+
+def _digest_of(file: str) -> str:
+    """Return the SHA-256 of a file; "" if it is gone."""
+    path = Path(file)
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""

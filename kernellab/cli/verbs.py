@@ -16,8 +16,14 @@ from typing import TYPE_CHECKING, Any
 from kernellab.benchmark.result import Benchmark, join_benchmarks
 from kernellab.benchmark.spec import VARIANTS
 from kernellab.cli.gate import gate_command, require_no_gate_options
-from kernellab.cli.kept import Answer, explained_subject, is_file, refuse_launch_options
-from kernellab.cli.kept_explanations import explanation_digest, source_digests
+from kernellab.cli.kept import (
+    Answer,
+    explained_subject,
+    explanation_digest,
+    is_file,
+    refuse_launch_options,
+    source_digests,
+)
 from kernellab.cli.kernel_file import (
     KernelFile,
     device_of,

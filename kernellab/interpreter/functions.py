@@ -8,6 +8,7 @@ float32; AMD's are ``__ocml_`` + name + ``_f32``.
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
 import math
 import re
@@ -18,6 +19,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import triton.language as tl
 from triton.runtime import interpreter as upstream
+from triton.runtime.interpreter import InterpretedFunction
 
 from kernellab.interpreter.faults import UnsupportedOperation
 from kernellab.interpreter.values import Array, add_taint, holds_payloads, plain, wrap
@@ -339,3 +341,20 @@ def external_function(symbol: str) -> External | None:
     to_nearest = re.fullmatch("[df]?(div|mul|add|sub|sqrt|rcp|fma)_rn", name)
     plain = to_nearest[1] if to_nearest else _INTEGER_SUFFIX.get(name, name.removeprefix("fast_"))
     return _FUNCTIONS.get(plain) or _FUNCTIONS.get(plain.removesuffix("f"))
+
+
+_WRITTEN_IN_TRITON = ("triton.language.standard", "triton.language.random")
+
+
+def interpret_standard_functions() -> None:
+    """Import the language's functions written in Triton, such as ``tl.sum``, anew if they are compiled ones.
+
+    They are interpreted where ``TRITON_INTERPRET=1`` stands when their modules are imported, else compiled. A worker
+    that a server forked has them from the server, which also forks workers that compile. Methods of tensors follow.
+    """
+    if isinstance(tl.cdiv, InterpretedFunction):
+        return
+    for name in _WRITTEN_IN_TRITON:
+        members = vars(importlib.reload(importlib.import_module(name)))
+        functions = {name: member for name, member in members.items() if isinstance(member, InterpretedFunction)}
+        vars(tl).update({name: function for name, function in functions.items() if name in vars(tl)})

@@ -42,11 +42,11 @@ from kernellab.interpreter.faults import (
     line_of_traceback,
     place_of,
 )
+from kernellab.interpreter.functions import interpret_standard_functions
 from kernellab.interpreter.hazards import MemoryRegion
 from kernellab.interpreter.language import annotation_of, checked_builder, is_constexpr, prepare
 from kernellab.interpreter.memory import AccessRecorder, CheckedMemory
 from kernellab.interpreter.recording import RecordingSites, ValueRecorder
-from kernellab.interpreter.standard_functions import interpret_standard_functions
 from kernellab.interpreter.values import Handle, plain, wide_arithmetic, wrap
 from kernellab.interpreter.watching import unwatch_operations, watch_operations
 from kernellab.launch.arguments import (

@@ -29,10 +29,18 @@ from kernellab.lab import Lab
 from kernellab.launch.arguments import values_of
 from kernellab.launch.pointers import annotated_arguments, mock_arguments
 from kernellab.launch.recording import LaunchRecord, Recorder
-from kernellab.notebook.cell_checks import CheckOption, CheckOutcomes, check_launches, parse_checks
 from kernellab.notebook.cell_kernels import CellKernels, Namespace, follow_new_threads
-from kernellab.notebook.cell_predictions import CellPredictions
-from kernellab.notebook.cell_values import birth_in_record, offer_of_difference, values_of_record, with_explanation
+from kernellab.notebook.cell_launches import (
+    CellPredictions,
+    CheckOption,
+    CheckOutcomes,
+    birth_in_record,
+    check_launches,
+    offer_of_difference,
+    parse_checks,
+    values_of_record,
+    with_explanation,
+)
 from kernellab.notebook.expressions import evaluate
 from kernellab.notebook.lab_opening import load_card
 from kernellab.registry import launched_version, remember

@@ -10,7 +10,7 @@ import random
 
 import pytest
 
-from kernellab.cli import json_form
+from kernellab.cli import SCHEMA
 from kernellab.errors import UsageError
 from kernellab.judge import verdict as verdicts
 from kernellab.judge.verdict import Reason, Verdict, is_signed, signature_of, verdict_of_json
@@ -36,7 +36,7 @@ def test_the_json_begins_with_the_head_of_the_command_line_and_ends_with_the_sig
     assert list(fields)[:4] == ["schema", "kernellab", "command", "verdict"]
     assert list(fields)[-1] == "signature"
     assert fields["command"] == "judge"
-    assert fields["schema"] == verdicts.SCHEMA == json_form.SCHEMA
+    assert fields["schema"] == verdicts.SCHEMA == SCHEMA
 
 
 def test_numbers_that_json_lacks_are_texts() -> None:

@@ -8,19 +8,19 @@ import pytest
 
 from kernellab import cli
 from kernellab.errors import UsageError
-from kernellab.notebook import jupyterlab
+from kernellab.notebook import demo
 
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The commands that were started in place of this process."""
     commands: list[list[str]] = []
-    monkeypatch.setattr(jupyterlab, "replace_process", lambda command: commands.append(list(command)))
+    monkeypatch.setattr(demo, "replace_process", lambda command: commands.append(list(command)))
     return commands
 
 
 def test_the_first_notebook_comes_without_outputs(tmp_path: Path) -> None:
-    path, is_new = jupyterlab.write_first_notebook(tmp_path)
+    path, is_new = demo.write_first_notebook(tmp_path)
     assert (path, is_new) == (tmp_path / "quickstart.ipynb", True)
     code = [cell for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
     assert code[0]["source"] == ["%load_ext kernellab"]
@@ -50,7 +50,7 @@ def test_a_new_folder_is_made_for_the_notebook(
 
 def test_another_kind_of_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is not a notebook; expected a folder"):
-        jupyterlab.write_first_notebook(tmp_path / "kernel.py")
+        demo.write_first_notebook(tmp_path / "kernel.py")
 
 
 def test_without_jupyterlab_the_error_has_the_command_that_installs_it(
@@ -59,7 +59,7 @@ def test_without_jupyterlab_the_error_has_the_command_that_installs_it(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(jupyterlab.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(demo.importlib.util, "find_spec", lambda name: None)
     assert cli.main(["lab", str(tmp_path)]) == cli.WRONG_CALL
     assert capsys.readouterr().err.strip().endswith('-m pip install "kernellab[lab]"')
     assert (started, list(tmp_path.iterdir())) == ([], [])

@@ -1,16 +1,19 @@
-"""Numbers that a block reads from tensors by ``item()``, as symbols: each run of the program reads them again."""
+"""The symbols of a recording: numbers that a block reads by ``item()``, which each run reads again, and guards."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._dynamo.source import ConstantSource
-from torch.fx.experimental.symbolic_shapes import DimDynamic
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
+from kernellab.capture.naming import place_of_user
+from kernellab.capture.size import Guard
 from kernellab.capture.tape import Ref
 from kernellab.capture.tracked_tensors import random_number_problem, random_source
 from kernellab.errors import UsageError
@@ -92,3 +95,28 @@ class DataNumbers:
 def is_item(function: Any) -> bool:
     """Whether a function of torch is ``Tensor.item``."""
     return function is torch.Tensor.item
+
+
+class SizeEnv(ShapeEnv):
+    """A `ShapeEnv` that keeps the place and the reason of each guard."""
+
+    def __init__(self) -> None:
+        super().__init__(duck_shape=False, allow_scalar_outputs=False)
+        self.reason = ""
+        self.guards_with_places: list[Guard] = []
+
+    def evaluate_expr(self, *args: Any, **options: Any) -> Any:
+        """Evaluate a condition, which adds a guard where the symbols decide it."""
+        before = len(self.guards)
+        value = super().evaluate_expr(*args, **options)
+        self.guards_with_places += [Guard(guard.expr, place_of_user(), self.reason) for guard in self.guards[before:]]
+        return value
+
+    @contextmanager
+    def because(self, reason: str) -> Iterator[None]:
+        """Set the reason of guards that are added inside a with statement."""
+        before, self.reason = self.reason, reason
+        try:
+            yield
+        finally:
+            self.reason = before

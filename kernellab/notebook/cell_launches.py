@@ -1,0 +1,316 @@
+"""What a cell adds about its launches: checks, predicted times, explanations, values, the origin of a NaN."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial, reduce
+from threading import Thread
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from kernellab._triton.kernel import is_kernel, jit_function
+from kernellab.checking.check_launch import check_last_launch, require_kept, updated_by
+from kernellab.checking.comparison import Check
+from kernellab.checking.reference import ReferenceFunction, expression_in
+from kernellab.compile.cache import Compiler
+from kernellab.errors import KernellabError, UsageError
+from kernellab.explain.devices import device_for
+from kernellab.explain.prediction_requests import LOAD, Answer, PredictionRequest, can_predict_quickly, request_of
+from kernellab.inside.births import explain_births
+from kernellab.inside.values import Values
+from kernellab.lab import Lab
+from kernellab.launch.arguments import memory_of
+from kernellab.launch.bound_launch import BoundLaunch
+from kernellab.launch.calls import UserCall
+from kernellab.launch.recording import LaunchRecord, Recorder, can_read, record_of
+from kernellab.launch.runtime import Runtime
+from kernellab.launch.symbolic import symbolic_expression
+from kernellab.registry.calls import compile_call, has_gpu
+from kernellab.store import Version
+from kernellab.timing.launches import Implementation
+from kernellab.views.report import KernelReport
+from kernellab.workers.forks_and_interrupts import in_background
+from kernellab.workers.worker import Job
+
+if TYPE_CHECKING:
+    from kernellab.explain.prediction import Prediction
+
+T = TypeVar("T")
+_OF_KERNEL = re.compile(r"\s*(?P<kernel>[A-Za-z_][\w.]*)\s*:(?!=)(?P<expression>.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckOption:
+    """A reference expression, and the name of the kernel that it is for, or ""."""
+
+    expression: str
+    kernel: str = ""
+
+    def is_for(self, record: LaunchRecord, namespace: Mapping[str, Any]) -> bool:
+        """Whether a launch is one of the named kernel, by its own name or by that in the notebook."""
+        if not self.kernel or self.kernel in {record.kernel.fn.__name__, record.kernel.fn.__qualname__}:
+            return True
+        first, *members = self.kernel.split(".")
+        value: Any = reduce(lambda owner, name: getattr(owner, name, None), members, namespace.get(first))
+        return is_kernel(value) and jit_function(value).fn.__code__ is record.kernel.fn.__code__
+
+    def reference(self, namespace: Mapping[str, Any]) -> ReferenceFunction:
+        """Return the expression as a reference over the names of the notebook."""
+        return expression_in(self.expression, namespace, "--check")
+
+
+def parse_checks(texts: Sequence[str]) -> tuple[CheckOption, ...]:
+    """Parse the options ``--check "x + y"`` and ``--check "add: x + y"``.
+
+    Raises:
+        UsageError: there are several, and one names no kernel, or two name the same one.
+    """
+    checks = []
+    for text in texts:
+        match = _OF_KERNEL.fullmatch(text)
+        checks.append(CheckOption(text) if match is None else CheckOption(match["expression"].strip(), match["kernel"]))
+    kernels = [check.kernel for check in checks]
+    if len(checks) > 1 and "" in kernels:
+        unnamed = checks[kernels.index("")].expression
+        raise UsageError(f'--check {unnamed!r}: with several, name the kernel of each: --check "add: {unnamed}".')
+    if twice := next((kernel for kernel in kernels if kernels.count(kernel) > 1), ""):
+        raise UsageError(f"--check: there are two for {twice}; give one for each kernel.")
+    return tuple(checks)
+
+
+@dataclass(slots=True)
+class CheckOutcomes:
+    """The results of a cell's checks: outcomes and expression by launch, and the errors of checks.
+
+    ``of_several`` are ids of launches that share one check of their joint result.
+    """
+
+    outcomes: dict[int, tuple[Check, ...]] = field(default_factory=dict)
+    options: dict[int, CheckOption] = field(default_factory=dict)
+    problems: list[KernellabError] = field(default_factory=list)
+    of_several: set[int] = field(default_factory=set)
+
+    def of(self, record: LaunchRecord) -> tuple[Check, ...]:
+        """Return the checks of a launch's outputs; empty where no expression was for it."""
+        return self.outcomes.get(id(record), ())
+
+    def is_of_one(self, record: LaunchRecord, option: str) -> bool:
+        """Whether the check of a record is for a single launch; a check of several becomes a problem."""
+        if id(record) not in self.of_several:
+            return True
+        self.problems.append(
+            UsageError(
+                f"{option} compares single launches, and the check of {record.compiled.kernel} holds for what its "
+                "launches in the cell do together; launch it once."
+            )
+        )
+        return False
+
+    def symbolic(self, record: LaunchRecord, namespace: Mapping[str, Any]) -> str:
+        """Return the reference expression of a launch, over the kernel's parameters, or ""."""
+        check = self.options.get(id(record))
+        if check is None or id(record) in self.of_several:
+            return ""
+        return symbolic_expression(ast.parse(check.expression, mode="eval").body, namespace, record.arguments)
+
+
+def check_launches(
+    checks: Sequence[CheckOption], recorder: Recorder, runtime: Runtime, namespace: Mapping[str, Any]
+) -> CheckOutcomes:
+    """Compare the launches of a cell with its checks; each check is for the last launch that it fits.
+
+    An expression fits if its values match the outputs by number, name and shape. Errors of single checks are among the
+    problems.
+    """
+    results = CheckOutcomes()
+    launched = [record for record in recorder.records.values() if record.launches]
+    for check in checks:
+        try:
+            fitting = [record for record in launched if check.is_for(record, namespace)]
+            if not fitting:
+                names = ", ".join(dict.fromkeys(record.kernel.__name__ for record in launched))
+                instead = f"{check.kernel}; it launches {names}" if check.kernel and names else "kernel"
+                raise UsageError(f"--check {check.expression!r}: the cell launches no {instead}.")
+            record, (outcome, of_several) = _check_last_fitting(fitting, check.reference(namespace), recorder, runtime)
+            results.of_several |= {id(record)} if of_several else set()
+            results.outcomes[id(record)] = _explain_named_outputs(outcome, check, record, namespace)
+            results.options[id(record)] = check
+        except KernellabError as exc:
+            results.problems.append(exc)
+    return results
+
+
+def _explain_named_outputs(
+    outcome: tuple[Check, ...], option: CheckOption, record: LaunchRecord, namespace: Mapping[str, Any]
+) -> tuple[Check, ...]:
+    """Add a hint to failed checks with an output in their expression: it has its values from before the launch."""
+    effects = record.compiled.effects
+    outputs = {id(value) for name, value in record.arguments.items() if name in effects.writes - effects.reads}
+    names = {node.id for node in ast.walk(ast.parse(option.expression, mode="eval")) if isinstance(node, ast.Name)}
+    named = sorted(name for name in names if id(namespace.get(name)) in outputs)
+    if not named:
+        return outcome
+    verb = "has its" if len(named) == 1 else "have their"
+    hint = f"{' and '.join(named)} {verb} values from before the launch in --check; compare with assert instead."
+    return tuple(check if check.equal else replace(check, hints=(*check.hints, hint)) for check in outcome)
+
+
+def _check_last_fitting(
+    records: Sequence[LaunchRecord], reference: ReferenceFunction, recorder: Recorder, runtime: Runtime
+) -> tuple[LaunchRecord, tuple[tuple[Check, ...], bool]]:
+    """Return the last launch that a reference fits, and its checks, as `checks_after` does."""
+    misfits: list[UsageError] = []
+    for record in reversed(records):
+        try:
+            return record, check_last_launch(reference, record, recorder, runtime)
+        except UsageError as exc:  # it may be for an earlier one
+            misfits.append(exc)
+    raise misfits[0]
+
+
+_MOST_KERNELS = 4  # of a cell; each takes up to a quarter of a second
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A request to a compile worker; ``answers`` has the answer when the thread has ended, unless the worker died."""
+
+    request: PredictionRequest
+    thread: Thread
+    answers: list[Answer]
+
+
+@dataclass(slots=True)
+class CellPredictions:
+    """Predicts the launches of a cell where there is no GPU. The compile workers do so while the launches run."""
+
+    lab: Lab
+    _begun: set[str] = field(default_factory=set)
+    _asked: dict[str, _Asked] = field(default_factory=dict)
+    _count: int = 0
+
+    def begin(self, launch: BoundLaunch) -> None:
+        """Have the first launch of a kernel predicted in the background."""
+        if launch.compiled.digest in self._begun or len(self._begun) >= _MOST_KERNELS:
+            return
+        self._begun.add(launch.compiled.digest)
+        record = replace(record_of(launch), grid=launch.grid)
+        with suppress(KernellabError):  # raised again where it is needed
+            if self._is_wanted(record):
+                self._ask(self._implementation_of(record))
+
+    def of(self, record: LaunchRecord) -> Prediction | None:
+        """Return the predicted time of a launch; None of one beyond the first few, or where the settings say so.
+
+        None also where a quick prediction is impossible, where the worker died, and where the time depends on integers
+        that the launch has changed.
+        """
+        self._count += 1
+        if self._count > _MOST_KERNELS or not self._is_wanted(record):
+            return None
+        implementation = self._implementation_of(record)
+        asked = self._ask(implementation)
+        if asked is not None:
+            asked.thread.join()
+            answer = asked.answers[0] if asked.answers else Answer(None)
+            if not answer.needs_contents:
+                return answer.prediction
+        memory = memory_of(record.arguments)
+        if any(not memory[name].is_floating_point() for name in updated_by(record) & memory.keys()):
+            return None
+        from kernellab.explain.predicting import quick_prediction  # most launches need none of it
+
+        return quick_prediction(implementation, device_for(self.lab.target, self.lab.session().model))
+
+    def _is_wanted(self, record: LaunchRecord) -> bool:
+        """Whether a launch is to be predicted, and can be."""
+        if not self.lab.settings.predict or record.grid is None or not can_read(record.arguments):
+            return False
+        return can_predict_quickly(record.compiled, record.grid) and not has_gpu(self.lab.session())
+
+    def _implementation_of(self, record: LaunchRecord) -> Implementation:
+        """Return a launch, compiled for the lab's target."""
+        session = self.lab.session()
+        call = UserCall(session.bind(record.kernel), record.grid, (), record.keywords)
+        return compile_call(session, call, takes_best=False)
+
+    def _ask(self, implementation: Implementation) -> _Asked | None:
+        """Ask a worker for the time of a launch, unless one was asked for it before; None where it has no views."""
+        session, digest = self.lab.session(), implementation.kernel.digest
+        request = request_of(implementation, device_for(session.target, session.model), is_quick=True)
+        asked = self._asked.get(digest)
+        if request is None or (asked is not None and asked.request == request):
+            return asked
+        answers: list[Answer] = []
+        predict = partial(self._predict, request, answers)
+        asked = self._asked[digest] = _Asked(request, in_background(predict), answers)
+        return asked
+
+    def _predict(self, request: PredictionRequest, answers: list[Answer]) -> None:
+        """Have a worker predict a request. It loads the model while the kernel is disassembled, which takes longest."""
+        compiler = self.lab.compiler
+        loading = in_background(partial(_run_if_possible, compiler, LOAD))
+        with suppress(KernellabError):  # raised again where it is needed
+            _ = request.compiled.sass
+        loading.join()
+        answer = _run_if_possible(compiler, request.prediction_job())
+        if answer is not None:
+            answers.append(answer)
+
+
+def _run_if_possible(compiler: Compiler, job: Job[Any, T]) -> T | None:
+    """Run a job on a compile worker; return None where that died or was too slow, which costs the prediction alone."""
+    with suppress(KernellabError):
+        return compiler.pool.run(job, compiler.timeout_s)
+    return None
+
+
+def with_explanation(lab: Lab, recorder: Recorder, report: KernelReport, record: LaunchRecord) -> KernelReport:
+    """Add an explanation of the launch's time to a report, if there was a launch.
+
+    Raises:
+        UsageError: it changed integers that it reads, and they were too large to be kept.
+    """
+    if record.grid is None or 0 in record.grid:
+        return report
+    memory = memory_of(record.arguments)
+    integers = [name for name in updated_by(record) & memory.keys() if not memory[name].is_floating_point()]
+    require_kept(record, recorder, record.last, integers, "--why")
+    with recorder.undo.before(record.last):
+        explanation = lab.explain(record.kernel, record.grid, **record.keywords)
+    return replace(report, explanation=explanation)
+
+
+def values_of_record(lab: Lab, recorder: Recorder, record: LaunchRecord) -> Values:
+    """The values of the first program of a record's last launch, on the arguments as they were before it.
+
+    Raises:
+        UsageError: an argument that it updates was too large to be kept.
+    """
+    if record.grid is None or 0 in record.grid:
+        raise UsageError(f"--values: the cell did not launch {record.compiled.kernel}, or on an empty grid.")
+    require_kept(record, recorder, record.last, updated_by(record), "--values")
+    with recorder.undo.before(record.last):
+        return lab.values(record.kernel, record.grid, **record.keywords)
+
+
+def birth_in_record(lab: Lab, recorder: Recorder, record: LaunchRecord) -> str | None:
+    """The origin of the first NaN or infinity in an output of a launch on the CPU, if no input has one."""
+    if record.run is None or record.run.where != "interpreter" or record.grid is None:
+        return None
+    with lab.launches.recording():  # the second look is no launch of the cell's
+        return explain_births(lab.session(), record, recorder.undo)
+
+
+def offer_of_difference(lab: Lab, version: Version | None, checks: tuple[Check, ...]) -> Iterator[str]:
+    """Offer the first difference from the last version that passed its check in this session, where this one fails."""
+    if version is None or not checks:
+        return
+    passed = lab.passed_versions.get(version.name)
+    if all(check.equal for check in checks):
+        lab.passed_versions[version.name] = version.label
+    elif passed is not None and passed != version.label:
+        yield f"{passed} passed; %triton_diff {passed} {version.label} --values names the first line that differs"
