@@ -11,7 +11,7 @@ from argparse import Namespace
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kernellab.benchmark.result import Benchmark, join_benchmarks
 from kernellab.benchmark.spec import VARIANTS
@@ -49,8 +49,8 @@ from kernellab.views.cards.traffic import traffic_card
 if TYPE_CHECKING:
     from kernellab.lab import Lab
 
-
 _REST = "with --json"
+_Result = TypeVar("_Result")
 
 
 def _about(file: KernelFile) -> dict[str, Any]:
@@ -101,15 +101,8 @@ def explain_command(lab: Lab, args: Namespace) -> Answer:
     """Explain what limits a launch of a file's kernel, or the recorded launch of a kept one; keep the answer."""
     from kernellab.views.cards.explanation import explanation_card
 
-    options: dict[str, Any] = {"samples": args.samples, "timeout_s": args.timeout}
-    if is_file(args.kernel):
-        launch = launch_of(lab, args)
-        explanation = lab.explain(launch.kernel, launch.grid, *launch.args, **options, **launch.named)
-        about = _about(launch.file)
-    else:
-        refuse_launch_options(args)
-        explanation = lab.explain(key_of(args.kernel), **options)
-        about = {"kernel": explanation.kernel, "file": explanation.file}
+    explanation, file = _of_launch(lab.explain, lab, args, samples=args.samples, timeout_s=args.timeout)
+    about = {"kernel": explanation.kernel, "file": explanation.file} if file is None else _about(file)
     data = {**about, "target": explanation.target, **as_data.explanation_data(explanation)}
     text = explanation_card(explanation).text()
     digest = explanation_digest(args, explained_subject(lab.kernels.store, args))
@@ -122,17 +115,21 @@ def predict_command(lab: Lab, args: Namespace) -> Answer:
     """Predict the time of a launch of a file's kernel, or of the recorded launch of a kept one."""
     from kernellab.views.cards.explanation import prediction_card
 
-    options = {"device": args.device, "target": args.target}
-    if is_file(args.kernel):
-        launch = launch_of(lab, args)
-        prediction = lab.predict(launch.kernel, launch.grid, *launch.args, **options, **launch.named)
-        about = _about(launch.file)
-    else:
-        refuse_launch_options(args)
-        prediction = lab.predict(key_of(args.kernel), **options)
-        about = {"kernel": prediction.kernel, "file": ""}
+    prediction, file = _of_launch(lab.predict, lab, args, device=args.device, target=args.target)
+    about = {"kernel": prediction.kernel, "file": ""} if file is None else _about(file)
     data = {**about, "target": prediction.target, **as_data.prediction_data(prediction)}
     return Answer(data, lambda: prediction_card(prediction).text())
+
+
+def _of_launch(
+    verb: Callable[..., _Result], lab: Lab, args: Namespace, **options: Any
+) -> tuple[_Result, KernelFile | None]:
+    """Return what a verb says of a launch: that of a file, which comes along, or the recorded one of a kept kernel."""
+    if is_file(args.kernel):
+        launch = launch_of(lab, args)
+        return verb(launch.kernel, launch.grid, *launch.args, **options, **launch.named), launch.file
+    refuse_launch_options(args)
+    return verb(key_of(args.kernel), **options), None
 
 
 def tune_command(lab: Lab, args: Namespace) -> Answer:

@@ -159,30 +159,20 @@ class BatchHazards(Hazards):
         self.check_overlaps(access)
         self._keep(region, addresses, values.dtype)
 
-    def check_atomic(
-        self,
-        region: MemoryRegion,
-        addresses: Array,
-        itemsize: int,
-        acquire: bool = False,
-        release: bool = False,
-        *,
-        reads: bool = True,
-        writes: bool = True,
-    ) -> None:
+    def check_atomic(self, region: MemoryRegion, addresses: Array, itemsize: int, *order: bool, **access: bool) -> None:
         """Check that the lanes of this operation update what no other of the batch touches, in the programs' order."""
         self._begin_writing(region)
-        access = access_of(region, addresses, itemsize)
+        elements = access_of(region, addresses, itemsize)
         kinds: tuple[ShadowArray, ...] = ("unwritten", "writers", "readers")
         for kind in kinds:
-            _require_none(access.entries(kind))
+            _require_none(elements.entries(kind))
         if not self._is_in_order:
             raise NotBatchable("an atomic of programs that run out of order")
         self._operation += 1
-        updaters = access.shadow.ensure("updaters")
-        if (updaters[access.granules] >= self._first_operation).any():
+        updaters = elements.shadow.ensure("updaters")
+        if (updaters[elements.granules] >= self._first_operation).any():
             raise NotBatchable("several atomics of one element")
-        updaters[access.granules] = self._operation
+        updaters[elements.granules] = self._operation
         self._keep(region, addresses, np.dtype(f"u{itemsize}"))
 
     def _begin_writing(self, region: MemoryRegion) -> None:

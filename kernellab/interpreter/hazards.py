@@ -317,11 +317,11 @@ class Hazards:
         region: MemoryRegion,
         addresses: Array,
         itemsize: int,
-        acquire: bool = False,
-        release: bool = False,
+        acquire: bool,
+        release: bool,
         *,
-        reads: bool = True,
-        writes: bool = True,
+        reads: bool,
+        writes: bool,
     ) -> None:
         """Check an atomic access; a scalar one may acquire and release.
 

@@ -26,14 +26,7 @@ from kernellab.errors import UsageError
 from kernellab.export import EXPORT_KINDS
 from kernellab.notebook.expressions import parse_options
 from kernellab.notebook.magics import LabMagics, StoreMagics, TritonMagics
-from kernellab.notebook.measuring_magics import (
-    BenchMagics,
-    PredictMagics,
-    TimelineMagics,
-    TuneMagics,
-    ValuesMagics,
-    WhyMagics,
-)
+from kernellab.notebook.measuring_magics import MeasuringMagics
 from kernellab.notebook.topics import NEEDS_GPU, TOPICS
 from kernellab.views.blocks import WIDTH, Block, Card, Drawing, Heading, PlainText, Section, html_table
 from kernellab.views.elements import text_html
@@ -109,10 +102,7 @@ class HelpMagics(LabMagics):
         return page
 
 
-MAGICS = (
-    *(TritonMagics, StoreMagics, TuneMagics, BenchMagics, WhyMagics),
-    *(PredictMagics, ValuesMagics, TimelineMagics, HelpMagics),
-)
+MAGICS = (TritonMagics, StoreMagics, MeasuringMagics, HelpMagics)
 
 
 def magics() -> list[Magic]:

@@ -32,12 +32,10 @@ if TYPE_CHECKING:
     from kernellab.tune.dispatch.result import Dispatch
     from kernellab.tune.result import Tuning
 
-_GPU_NUMBERS = "GPU numbers, such as 0,1"
-
 
 @magics_class
-class TuneMagics(LabMagics):
-    """``%triton_tune``."""
+class MeasuringMagics(LabMagics):
+    """``%triton_tune`` and the other magics of one launch, or of many."""
 
     @no_var_expand
     @magic_arguments()
@@ -79,6 +77,79 @@ class TuneMagics(LabMagics):
             return self.lab.tune(key_of_text(text), **own)
         launch = launch_of_text(text, names)
         return self.lab.tune(launch.kernel, launch.grid, *launch.args, **{**launch.meta, **own})
+
+    @no_var_expand
+    @magic_arguments()
+    @argument("launch", nargs="*", help="kernel[grid](arguments), kernel[grid] with --inputs, or a kept kernel alone.")
+    @argument("--over", action="append", help='Sizes to sweep: --over "n=[2**i for i in range(10, 20)]".')
+    @argument("--versus", action="append", help='Implementations to compare with: --versus "torch=lambda x: x + 1".')
+    @argument("--inputs", help='What makes the arguments: --inputs "lambda n: dict(x=torch.rand(n), n=n)".')
+    @argument("--where", help='Condition on the points: --where "m * n < 2**28".')
+    @argument("--flops", help='The FLOPs of a launch: --flops "lambda m, n, k: 2 * m * n * k".')
+    @argument("--bytes", help='The bytes that a launch transfers: --bytes "lambda n: 8 * n".')
+    @argument("--rounds", type=int, default=30, help="Timed launches of each implementation per point (30).")
+    @argument("--timeout", type=float, default=60.0, help="Seconds after which a first launch is stopped (60).")
+    @argument("--check", action="store_true", help="Without a GPU, compare the outputs on the CPU.")
+    @line_magic
+    def triton_bench(self, line: str) -> Benchmark:
+        """Time a kernel over a sweep, against peers: %triton_bench add[grid](x, y, out, n) --over "n=[1024, 2048]"."""
+        options, names = parse_options(self.triton_bench, "%triton_bench", line), self.shell.user_ns
+        launch = launch_or_kernel(" ".join(options.launch), names)
+        over, versus = evaluate_named(options.over, "--over", names), evaluate_named(options.versus, "--versus", names)
+        texts = {name: getattr(options, name) for name in ("inputs", "flops", "bytes")}
+        formulas = {name: evaluate_option(text, f"--{name}", names) for name, text in texts.items()}
+        own = {"where": options.where, "rounds": options.rounds, "timeout_s": options.timeout, "check": options.check}
+        keywords = {**launch.meta, **formulas, **own, "over": over, "versus": versus}
+        return self.lab.bench(launch.kernel, launch.grid, *launch.args, **keywords)
+
+    @no_var_expand
+    @magic_arguments()
+    @argument("--samples", action="store_true", help="Sample stalls on the GPU, and use them.")
+    @argument("--timeout", type=float, default=60.0, help="Seconds after which a launch is stopped (60).")
+    @argument("launch", nargs=argparse.REMAINDER, help="kernel[grid](arguments), or a kernel that was launched.")
+    @line_magic
+    def triton_why(self, line: str) -> Explanation:
+        """Say what limits a launch and what to change: %triton_why softmax, or %triton_why softmax[grid](x, out, n)."""
+        options = parse_options(self.triton_why, "%triton_why", line)
+        own = {"samples": options.samples, "timeout_s": options.timeout}
+        return self._of_launch(self.lab.explain, options.launch, "%triton_why --samples softmax", own)
+
+    @no_var_expand
+    @magic_arguments()
+    @argument("--device", help="The GPU to predict for, such as h100, a100-40 or rtx4090.")
+    @argument("launch", nargs=argparse.REMAINDER, help="kernel[grid](arguments), or a kernel that was launched.")
+    @line_magic
+    def triton_predict(self, line: str) -> Prediction:
+        """Predict the time of a launch without a GPU: %triton_predict --device h100 softmax[grid](x, out, n)."""
+        options = parse_options(self.triton_predict, "%triton_predict", line)
+        example = "%triton_predict --device h100 softmax"
+        return self._of_launch(self.lab.predict, options.launch, example, {"device": options.device})
+
+    @no_var_expand
+    @magic_arguments()
+    @argument("--program", help="The program, by its id on up to three axes: --program 3,0 (the first).")
+    @argument("--line", action="append", type=int, help="A line to record, once for each (all).")
+    @argument("--timeout", type=float, default=60.0, help="Seconds after which the program is stopped (60).")
+    @argument("launch", nargs="*", help="kernel[grid](arguments), or a kernel that was launched.")
+    @line_magic
+    def triton_values(self, line: str) -> Values:
+        """Show what each line of a kernel holds in one program: %triton_values softmax --program 3 --line 12."""
+        options = parse_options(self.triton_values, "%triton_values", line)
+        program = _numbers(options.program or "0", "--program", "the id of a program, such as 3,0")
+        own = {"program": tuple(program), "lines": options.line, "timeout_s": options.timeout}
+        return self._of_launch(self.lab.values, options.launch, "%triton_values --program 3 softmax", own)
+
+    @no_var_expand
+    @magic_arguments()
+    @argument("--line", action="append", type=int, help="A line where a part begins that is timed, once for each.")
+    @argument("--timeout", type=float, default=60.0, help="Seconds after which a launch is stopped (60).")
+    @argument("launch", nargs="*", help="kernel[grid](arguments), or a kernel that was launched.")
+    @line_magic
+    def triton_timeline(self, line: str) -> Timeline:
+        """Show where and when each program of a launch runs on the GPU: %triton_timeline softmax --line 12."""
+        options = parse_options(self.triton_timeline, "%triton_timeline", line)
+        own = {"lines": options.line, "timeout_s": options.timeout}
+        return self._of_launch(self.lab.timeline, options.launch, "%triton_timeline softmax", own)
 
 
 def _tune_over(lab: Lab, options: Any, names: Mapping[str, Any]) -> Dispatch:
@@ -124,101 +195,3 @@ def _numbers(text: str, option: str, expected: str) -> list[int]:
         return [int(part) for part in text.split(",")]
     except ValueError as exc:
         raise UsageError(f"{option} is {text!r}; expected {expected}.") from exc
-
-
-@magics_class
-class WhyMagics(LabMagics):
-    """``%triton_why``."""
-
-    @no_var_expand
-    @magic_arguments()
-    @argument("--samples", action="store_true", help="Sample stalls on the GPU, and use them.")
-    @argument("--timeout", type=float, default=60.0, help="Seconds after which a launch is stopped (60).")
-    @argument("launch", nargs=argparse.REMAINDER, help="kernel[grid](arguments), or a kernel that was launched.")
-    @line_magic
-    def triton_why(self, line: str) -> Explanation:
-        """Say what limits a launch and what to change: %triton_why softmax, or %triton_why softmax[grid](x, out, n)."""
-        options = parse_options(self.triton_why, "%triton_why", line)
-        own = {"samples": options.samples, "timeout_s": options.timeout}
-        return self._of_launch(self.lab.explain, options.launch, "%triton_why --samples softmax", own)
-
-
-@magics_class
-class PredictMagics(LabMagics):
-    """``%triton_predict``."""
-
-    @no_var_expand
-    @magic_arguments()
-    @argument("--device", help="The GPU to predict for, such as h100, a100-40 or rtx4090.")
-    @argument("launch", nargs=argparse.REMAINDER, help="kernel[grid](arguments), or a kernel that was launched.")
-    @line_magic
-    def triton_predict(self, line: str) -> Prediction:
-        """Predict the time of a launch without a GPU: %triton_predict --device h100 softmax[grid](x, out, n)."""
-        options = parse_options(self.triton_predict, "%triton_predict", line)
-        example = "%triton_predict --device h100 softmax"
-        return self._of_launch(self.lab.predict, options.launch, example, {"device": options.device})
-
-
-@magics_class
-class ValuesMagics(LabMagics):
-    """``%triton_values``."""
-
-    @no_var_expand
-    @magic_arguments()
-    @argument("--program", help="The program, by its id on up to three axes: --program 3,0 (the first).")
-    @argument("--line", action="append", type=int, help="A line to record, once for each (all).")
-    @argument("--timeout", type=float, default=60.0, help="Seconds after which the program is stopped (60).")
-    @argument("launch", nargs="*", help="kernel[grid](arguments), or a kernel that was launched.")
-    @line_magic
-    def triton_values(self, line: str) -> Values:
-        """Show what each line of a kernel holds in one program: %triton_values softmax --program 3 --line 12."""
-        options = parse_options(self.triton_values, "%triton_values", line)
-        program = _numbers(options.program or "0", "--program", "the id of a program, such as 3,0")
-        own = {"program": tuple(program), "lines": options.line, "timeout_s": options.timeout}
-        return self._of_launch(self.lab.values, options.launch, "%triton_values --program 3 softmax", own)
-
-
-@magics_class
-class TimelineMagics(LabMagics):
-    """``%triton_timeline``."""
-
-    @no_var_expand
-    @magic_arguments()
-    @argument("--line", action="append", type=int, help="A line where a part begins that is timed, once for each.")
-    @argument("--timeout", type=float, default=60.0, help="Seconds after which a launch is stopped (60).")
-    @argument("launch", nargs="*", help="kernel[grid](arguments), or a kernel that was launched.")
-    @line_magic
-    def triton_timeline(self, line: str) -> Timeline:
-        """Show where and when each program of a launch runs on the GPU: %triton_timeline softmax --line 12."""
-        options = parse_options(self.triton_timeline, "%triton_timeline", line)
-        own = {"lines": options.line, "timeout_s": options.timeout}
-        return self._of_launch(self.lab.timeline, options.launch, "%triton_timeline softmax", own)
-
-
-@magics_class
-class BenchMagics(LabMagics):
-    """``%triton_bench``."""
-
-    @no_var_expand
-    @magic_arguments()
-    @argument("launch", nargs="*", help="kernel[grid](arguments), kernel[grid] with --inputs, or a kept kernel alone.")
-    @argument("--over", action="append", help='Sizes to sweep: --over "n=[2**i for i in range(10, 20)]".')
-    @argument("--versus", action="append", help='Implementations to compare with: --versus "torch=lambda x: x + 1".')
-    @argument("--inputs", help='What makes the arguments: --inputs "lambda n: dict(x=torch.rand(n), n=n)".')
-    @argument("--where", help='Condition on the points: --where "m * n < 2**28".')
-    @argument("--flops", help='The FLOPs of a launch: --flops "lambda m, n, k: 2 * m * n * k".')
-    @argument("--bytes", help='The bytes that a launch transfers: --bytes "lambda n: 8 * n".')
-    @argument("--rounds", type=int, default=30, help="Timed launches of each implementation per point (30).")
-    @argument("--timeout", type=float, default=60.0, help="Seconds after which a first launch is stopped (60).")
-    @argument("--check", action="store_true", help="Without a GPU, compare the outputs on the CPU.")
-    @line_magic
-    def triton_bench(self, line: str) -> Benchmark:
-        """Time a kernel over a sweep, against peers: %triton_bench add[grid](x, y, out, n) --over "n=[1024, 2048]"."""
-        options, names = parse_options(self.triton_bench, "%triton_bench", line), self.shell.user_ns
-        launch = launch_or_kernel(" ".join(options.launch), names)
-        over, versus = evaluate_named(options.over, "--over", names), evaluate_named(options.versus, "--versus", names)
-        texts = {name: getattr(options, name) for name in ("inputs", "flops", "bytes")}
-        formulas = {name: evaluate_option(text, f"--{name}", names) for name, text in texts.items()}
-        own = {"where": options.where, "rounds": options.rounds, "timeout_s": options.timeout, "check": options.check}
-        keywords = {**launch.meta, **formulas, **own, "over": over, "versus": versus}
-        return self.lab.bench(launch.kernel, launch.grid, *launch.args, **keywords)
