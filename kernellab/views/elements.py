@@ -10,12 +10,13 @@ from html import escape
 from importlib import resources
 from typing import TYPE_CHECKING
 
-from kernellab.errors import three_digits, time_text
+from kernellab.errors import share_text, three_digits, time_text
 from kernellab.ir.operations import Access
 from kernellab.views.palette import fill_in
 
 if TYPE_CHECKING:
     from kernellab.compile.types import Compiled
+    from kernellab.explain.prediction import Prediction
     from kernellab.ir.effects import Effects, UnknownEffect
 
 PAST = {Access.READ: "read", Access.WRITE: "written", Access.ATOMIC: "atomic"}
@@ -39,6 +40,13 @@ def predicted_words(time_ms: float, low_ms: float, high_ms: float) -> str:
     """Return a predicted time with its interval: ``37 us (28 us to 47 us)``."""
     time, low, high = (time_text(ms / 1e3) for ms in (time_ms, low_ms, high_ms))
     return f"{time} ({low} to {high})"
+
+
+def prediction_sentence(prediction: Prediction) -> str:
+    """Return ``Predicted 37 us (28 us to 47 us) on H200, limited by HBM; 80 % of the roofline.``"""
+    time = predicted_words(prediction.time_ms, prediction.low_ms, prediction.high_ms)
+    share = f"; {share_text(prediction.share)} of the roofline"
+    return f"Predicted {time} on {prediction.device}, limited by {prediction.bound}{share}."
 
 
 def bytes_words(count: int) -> str:

@@ -30,7 +30,6 @@ from kernellab.views.blocks import (
     wrap_lines,
 )
 from kernellab.views.cards.arguments import argument_lines, argument_table, check_lines, check_picture, check_words
-from kernellab.views.cards.explanation import answer_blocks, prediction_sentence
 from kernellab.views.compile_facts import option_words, precision_words, resource_facts
 from kernellab.views.elements import badge, code_line, dim, share_bar
 from kernellab.views.graph import OPERATIONS_AT_MOST, PictureOptions, View, default_view, shrinking, svg
@@ -89,8 +88,10 @@ def kernel_blocks(report: KernelReport) -> list[Block]:
         Drawing(partial(_resource_numbers, report), partial(_resource_lines, report)),
     ]
     if report.prediction is not None and report.explanation is None:  # which has a time of its own
-        blocks.append(Message(prediction_sentence(report.prediction)))
+        blocks.append(Message(elements.prediction_sentence(report.prediction)))
     if report.explanation is not None:
+        from kernellab.views.cards.explanation import answer_blocks  # most cards have none
+
         answer, limit = answer_blocks(report.explanation), f"limited by {report.explanation.bound}"
         blocks.append(Fold("Why it takes this long", [Section(None, answer)], limit, is_open=True))
     return [*blocks, *printed_output(report.run)]

@@ -29,7 +29,8 @@ from kernellab.views.blocks import (
     wrap_lines,
     wrap_text,
 )
-from kernellab.views.elements import dim, grid_words, predicted_words, share_bar
+from kernellab.views.elements import dim, grid_words, prediction_sentence, share_bar
+from kernellab.views.explorers import explorer_html, heat_of, reasons_words
 from kernellab.views.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, WHITE, YELLOW
 
 
@@ -102,8 +103,6 @@ def profile_card(profile: Profile, *, uid: str = "") -> Card:
 
 def profile_blocks(profile: Profile, *, uid: str) -> list[Block]:
     """Return why there are no samples, or the remarks, the stall reasons, the leading lines, and the explorer."""
-    from kernellab.views.explorers import explorer_html, heat_of, reasons_words  # not for the first card
-
     blocks: list[Block] = [Message(profile.refused, WARNING)] if profile.refused else []
     counters = [] if profile.counters is None else [counters_words(profile.counters)]
     blocks += notes([*counters, *profile.notes])
@@ -171,13 +170,6 @@ def prediction_card(prediction: Prediction) -> Card:
         *notes(prediction.unknown),
     ]
     return Card([Section(Heading(prediction.kernel, [prediction.device, prediction.target]), blocks)])
-
-
-def prediction_sentence(prediction: Prediction) -> str:
-    """Return ``Predicted 37 us (28 us to 47 us) on H200, limited by HBM; 80 % of the roofline.``"""
-    time = predicted_words(prediction.time_ms, prediction.low_ms, prediction.high_ms)
-    share = f"; {share_text(prediction.share)} of the roofline"
-    return f"Predicted {time} on {prediction.device}, limited by {prediction.bound}{share}."
 
 
 def terms_table(terms: Mapping[str, float], total_s: float) -> str:
