@@ -9,7 +9,7 @@ from __future__ import annotations
 import stat
 import sys
 from argparse import Namespace
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,16 +44,11 @@ def judge_answers(args: Namespace) -> Generator[JudgeAnswer, None, None]:
     from kernellab.judge import VERB
 
     options = options_of(args)
-    if is_batch(args):
+    if args.results is not None or Path(args.candidate).is_dir():
         yield from _batch_answers(args, options)
         return
     verdict = VERB(args.spec, args.candidate, **options)
     yield JudgeAnswer(verdict.card().text(), verdict.as_json(), _status(verdict))
-
-
-def is_batch(args: Namespace) -> bool:
-    """Whether a call judges a folder, or keeps its verdicts in a file."""
-    return args.results is not None or Path(args.candidate).is_dir()
 
 
 def options_of(args: Namespace) -> dict[str, Any]:
@@ -64,16 +59,8 @@ def options_of(args: Namespace) -> dict[str, Any]:
     """
     key = None if args.key_file is None else read_key(Path(args.key_file))
     fixed = {"time": not args.no_time, "timeout_s": args.timeout, "nonce": args.nonce, "seed": args.seed}
-    return {"sizes": parse_sizes(args.sizes), "key": key, **fixed}
-
-
-def parse_sizes(texts: Sequence[str]) -> list[dict[str, Any]] | None:
-    """Parse ``NAME=V,NAME=V``, one set of sizes a text; None without any.
-
-    Raises:
-        UsageError: a text is something else.
-    """
-    return [parse_assignments(text.split(","), "--sizes") for text in texts] or None
+    sizes = [parse_assignments(text.split(","), "--sizes") for text in args.sizes]
+    return {"sizes": sizes or None, "key": key, **fixed}
 
 
 def read_key(path: Path) -> bytes:

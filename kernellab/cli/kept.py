@@ -83,7 +83,7 @@ def _export(store: Store, folder: Path, args: Namespace) -> Answer | None:
 def _explain(store: Store, folder: Path, args: Namespace) -> Answer | None:
     digest = explanation_digest(args, explained_subject(store, args))
     known = None if args.fresh or digest is None else store.explanations.find(digest)
-    if known is None or not are_unchanged(known[0].sources):
+    if known is None or any(_digest_of(file) != digest for file, digest in known[0].sources.items()):
         return None
     kept, when = known
     date = datetime.fromtimestamp(when, tz=UTC).strftime("%Y-%m-%d %H:%M UTC")
@@ -160,11 +160,6 @@ def source_digests() -> dict[str, str]:
     modules = [(name, getattr(module, "__file__", None)) for name, module in list(sys.modules.items())]
     files = {str(Path(file).resolve()) for name, file in modules if file and not is_installed(name)}
     return {file: digest for file in sorted(files) if (digest := _digest_of(file))}
-
-
-def are_unchanged(sources: Mapping[str, str]) -> bool:
-    """Whether all files have the content that they had."""
-    return all(_digest_of(file) == digest for file, digest in sources.items())
 
 
 def _digest_of(file: str) -> str:

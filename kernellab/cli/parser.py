@@ -308,18 +308,14 @@ def value_of(text: str) -> Any:
         return text.strip()
 
 
-def _absolute(text: str) -> str:
-    return str(Path(text).expanduser().absolute())
-
-
 def _existing_store(text: str) -> str:
     """The folder of a store that is there: of a misspelt one, nothing would be compared, and nothing suspect."""
     from kernellab.store.database import FILE
 
-    folder = _absolute(text)
-    if not (Path(folder) / FILE).is_file():
+    folder = Path(text).expanduser().absolute()
+    if not (folder / FILE).is_file():
         raise argparse.ArgumentTypeError(f"{text!r} holds no kept kernels; expected a folder with {FILE}")
-    return folder
+    return str(folder)
 
 
 def _positive(text: str) -> float:

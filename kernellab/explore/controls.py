@@ -64,7 +64,7 @@ class Control:
         return replace(self.with_choice(value), start=value) if self.can_take(value) else self
 
 
-def control_of(name: str, given: Any, start: Any = None) -> Control | None:
+def control_of(name: str, given: Any) -> Control | None:
     """Return the control for what was given: a list of values, or a tuple (low, high); None for a single value.
 
     ``[64, ..., 4096]`` goes by factors of two, ``[1, 2, ..., 5]`` by the step that the leading values have.
@@ -76,17 +76,15 @@ def control_of(name: str, given: Any, start: Any = None) -> Control | None:
         low, high = given
         if low > high:
             raise UsageError(f"{name} is {value_text(given)}; expected (low, high) with low <= high.")
-        control = Control(name, stops_of_range(low, high), high, (low, high))
-    elif isinstance(given, list | range):
+        return Control(name, stops_of_range(low, high), high, (low, high))
+    if isinstance(given, list | range):
         if any(hasattr(choice, "data_ptr") for choice in given):
             raise UsageError(value_message(name, given, "a list of numbers, such as [64, ..., 4096], without tensors"))
         choices: tuple[Any, ...] = ()
         for value in expand(name, given):
             choices += () if _holds(choices, value) else (value,)
-        control = Control(name, choices, choices[0])
-    else:
-        return None
-    return control if start is None else replace(control.with_choice(start), start=start)
+        return Control(name, choices, choices[0])
+    return None
 
 
 def expand(name: str, values: Sequence[Any]) -> list[Any]:

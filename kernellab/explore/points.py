@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kernellab.explain.prediction import Prediction
 
 TAG = "kept-config"
-_KEPT = "kept"
+_KEPT, _MOST_KEPT = "kept", 3
 FAILURES = frozenset({Status.CANNOT_RUN, Status.COMPILE_ERROR, Status.FAULT, Status.TIMEOUT})
 
 
@@ -324,11 +324,10 @@ class Keeper:
         return list(dict.fromkeys(_line(str(m.details[_KEPT]), m.time_ms, m.device) for m in kept))
 
 
-def earlier_words(kept: Iterable[str], most: int = 3) -> str:
+def earlier_words(kept: Sequence[str]) -> str:
     """Return a sentence on points that were kept in earlier sessions, or ""."""
-    shown = list(kept)
-    rest = f" and {len(shown) - most} more" if len(shown) > most else ""
-    return f"Kept earlier: {'; '.join(shown[:most])}{rest}." if shown else ""
+    rest = f" and {len(kept) - _MOST_KEPT} more" if len(kept) > _MOST_KEPT else ""
+    return f"Kept earlier: {'; '.join(kept[:_MOST_KEPT])}{rest}." if kept else ""
 
 
 def _line(text: str, time_ms: float | None, device: str) -> str:
