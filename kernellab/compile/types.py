@@ -22,14 +22,8 @@ from kernellab.settings import compiler_environment
 from kernellab.source import (
     INTEGER_OPTIONS,
     Binding,
-    Call,
     Closure,
-    Constant,
-    Constexpr,
-    Dtype,
-    FunctionRef,
-    Import,
-    Items,
+    constant_text,
     jsonable,
     portable_type,
 )
@@ -330,7 +324,7 @@ class CompiledDiff(Displayable):
 def parameters_of(job: CompileJob) -> tuple[Parameter, ...]:
     """Return the parameters of a job with Triton's assumptions on each argument, in words."""
     called = tuple(f.name if f.kind == "class" else "a function" for f in job.closure.functions)
-    constants = {path: _constant_text(binding, called) for path, binding in job.constants}
+    constants = {path: constant_text(binding, called) for path, binding in job.constants}
     attributes = dict(job.attributes)
     parameters = []
     for index, (name, kind) in enumerate(job.signature):
@@ -356,33 +350,6 @@ def _assumption_text(
         for key, value in attributes.get(path, ())
     ]
     return ", ".join(assumed)
-
-
-def _constant_text(binding: Any, called: tuple[str, ...]) -> str:
-    """Return a constant in the user's notation; ``called`` are the functions of its closure, in words."""
-
-    def text(part: Any) -> str:
-        return _constant_text(part, called)
-
-    match binding:
-        case Constant(value):
-            return repr(value)
-        case Constexpr(inner):
-            return text(inner)
-        case Dtype(name):
-            return f"tl.{name}"
-        case FunctionRef(index):
-            return called[index]
-        case Items(kind, members):
-            return f"{kind}({', '.join(map(text, members))})"
-        case Call(Import("builtins", "getattr"), (owner, Constant(name))):
-            return f"{text(owner)}.{name}"
-        case Call(Import("copyreg"), (cls, *_)):
-            return f"{text(cls)}(...)"
-        case Call(function, arguments):
-            return f"{text(function)}({', '.join(map(text, arguments))})"
-        case _:
-            return str(getattr(binding, "attribute", "") or binding)
 
 
 def resources_of(summary: Mapping[str, Any], target: Target, num_ctas: int = 1) -> Resources:

@@ -48,8 +48,7 @@ from kernellab.store import Version
 from kernellab.views.report import CellReport, KernelReport, argument_reports
 
 _FUTURE = sum(getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
-# Errors of a kernel; wrong arguments, say, are errors of the call.
-_KERNEL_ERRORS = (CompileError, CannotRun, RunError, WorkerError)
+_KERNEL_ERRORS = (CompileError, CannotRun, RunError, WorkerError)  # wrong arguments, say, are errors of the call
 _Result = TypeVar("_Result")
 
 

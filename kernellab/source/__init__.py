@@ -34,6 +34,7 @@ from kernellab.source.model import (
     Opaque,
     Wrapper,
     closure_to_jsonable,
+    constant_text,
     content_keys,
     from_jsonable,
     jsonable,

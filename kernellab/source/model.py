@@ -158,6 +158,33 @@ def parts(binding: Binding) -> list[Binding]:
             return []
 
 
+def constant_text(binding: Any, called: tuple[str, ...]) -> str:
+    """Return a constant in the user's notation; ``called`` are the functions of its closure, in words."""
+
+    def text(part: Any) -> str:
+        return constant_text(part, called)
+
+    match binding:
+        case Constant(value):
+            return repr(value)
+        case Constexpr(inner):
+            return text(inner)
+        case Dtype(name):
+            return f"tl.{name}"
+        case FunctionRef(index):
+            return called[index]
+        case Items(kind, members):
+            return f"{kind}({', '.join(map(text, members))})"
+        case Call(Import("builtins", "getattr"), (owner, Constant(name))):
+            return f"{text(owner)}.{name}"
+        case Call(Import("copyreg"), (cls, *_)):
+            return f"{text(cls)}(...)"
+        case Call(function, arguments):
+            return f"{text(function)}({', '.join(map(text, arguments))})"
+        case _:
+            return str(getattr(binding, "attribute", "") or binding)
+
+
 def with_functions(binding: Binding, replaced: Callable[[int], Binding]) -> Binding:
     """Return a binding with each reference to a function replaced."""
 
