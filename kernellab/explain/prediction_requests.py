@@ -104,15 +104,17 @@ def predict_quickly(
 
 
 def predict_all(
-    pool: Pool, implementations: Sequence[Implementation], device: DeviceRates, timeout_s: float
+    pool: Pool | None, implementations: Sequence[Implementation], device: DeviceRates, timeout_s: float
 ) -> list[Prediction | KernellabError]:
-    """Predict the times of compiled launches; an error takes the place of a time.
+    """Predict the times of compiled launches; an error takes the place of a time. Without a pool, this process does.
 
     Raises:
         Interrupted: instead of a KeyboardInterrupt; the workers were stopped.
     """
-    requests = [request_of(implementation, device) for implementation in implementations]
-    outcomes = dict(_remote_outcomes(pool, requests, timeout_s))
+    outcomes: dict[int, Prediction | KernellabError | None] = {}
+    if pool is not None:
+        requests = [request_of(implementation, device) for implementation in implementations]
+        outcomes = dict(_remote_outcomes(pool, requests, timeout_s))
     return [
         outcomes.get(index) or _outcome_here(implementation, device)
         for index, implementation in enumerate(implementations)

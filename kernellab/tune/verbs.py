@@ -38,6 +38,7 @@ from kernellab.tune.options import Options
 from kernellab.tune.result import Tuning
 from kernellab.tune.run_tuning import Environment, tune_launches
 from kernellab.workers.forks_and_interrupts import Interrupted
+from kernellab.workers.worker import Pool
 
 if TYPE_CHECKING:
     from kernellab.checking.reference import ReferenceFunction
@@ -58,7 +59,7 @@ def environment_of(session: Session, device: int | None = None) -> Environment:
         partial(_bench, runtime) if can_time(runtime) else None,
         progress=runtime.tuning_reporter,
         interpret=runtime.interpret,
-        predict=partial(_predict, session),
+        predict=partial(_predict, session, session.compiler.pool),
         outputs_on_gpu=partial(_outputs_on_gpu, runtime),
     )
 
@@ -69,12 +70,14 @@ def _outputs_on_gpu(
     return outputs_on_copies(runtime, launch, effects, "cuda", timeout_s, zeroed)
 
 
-def _predict(session: Session, implementations: Sequence[Implementation]) -> list[Prediction | KernellabError]:
+def _predict(
+    session: Session, pool: Pool | None, implementations: Sequence[Implementation]
+) -> list[Prediction | KernellabError]:
     from kernellab.explain.devices import device_for
     from kernellab.explain.prediction_requests import predict_all  # a tuning on a GPU needs none of it
 
-    compiler, device = session.compiler, device_for(session.target, session.model)
-    return predict_all(compiler.pool, implementations, device, compiler.timeout_s)
+    device = device_for(session.target, session.model)
+    return predict_all(pool, implementations, device, session.compiler.timeout_s)
 
 
 def call_to_tune(
@@ -123,6 +126,8 @@ def tune_and_launch(
         launches, proposed = propose_space(session.compiler, launches)
         options = replace(options, configs=proposed.configs if options.search == "exhaustive" else proposed.space)
     environment = environment_of(session, options.devices[0] if options.devices else None)
+    if options.executor is not None:  # the lab's own workers are left alone
+        environment = replace(environment, predict=partial(_predict, session, None))
     elsewhere = remote_tuning(environment, launches, options, opened)
     try:
         tuning = elsewhere or tune_launches(environment, launches, options)
@@ -131,7 +136,9 @@ def tune_and_launch(
     if elsewhere is not None:
         launches = launches.for_target(parse_target(elsewhere.provenance["target"]))
     if tuning.winner is not None:
-        notes = _record_winner(session, launches, tuning, launches_it=environment.make_bench is not None)
+        is_here = options.executor is not None and environment.make_bench is None
+        pool = None if is_here else session.compiler.pool
+        notes = _record_winner(session, launches, tuning, pool, launches_it=environment.make_bench is not None)
         tuning = replace(tuning, notes=(*tuning.notes, *notes))
     if proposed is None:
         return tuning
@@ -139,7 +146,9 @@ def tune_and_launch(
     return replace(tuning, notes=(*proposed.notes, *tuning.notes), provenance=provenance)
 
 
-def _record_winner(session: Session, launches: Launches, tuning: Tuning, *, launches_it: bool) -> list[str]:
+def _record_winner(
+    session: Session, launches: Launches, tuning: Tuning, pool: Pool | None, *, launches_it: bool
+) -> list[str]:
     """Record the launch of the winner, and launch it; of a trial, if it was neither timed nor is launched.
 
     A prediction decides nothing that is kept: of configs that were only predicted, the first that fits is recorded.
@@ -179,15 +188,21 @@ def _record_winner(session: Session, launches: Launches, tuning: Tuning, *, laun
     if version is not None:
         recorded = replace(recorded_launch_of(record), by=by)
         _keep_snapshot(
-            session, version, recorded, implementation_of(launches, row.config, compiled), is_now=not launches_it
+            session, version, recorded, implementation_of(launches, row.config, compiled), pool, is_now=not launches_it
         )
     return notes
 
 
 def _keep_snapshot(
-    session: Session, version: Version, launch: RecordedLaunch, winner: Implementation, *, is_now: bool
+    session: Session,
+    version: Version,
+    launch: RecordedLaunch,
+    winner: Implementation,
+    pool: Pool | None,
+    *,
+    is_now: bool,
 ) -> None:
-    """Keep what this Triton made of the winner, for `lab.upgrade` under a later one; a worker looks at it.
+    """Keep what this Triton made of the winner, for `lab.upgrade` under a later one; a worker of the pool looks at it.
 
     On a GPU, where that takes longer than many a tuning, the notebook goes on meanwhile, and what depends on the
     contents of the arguments is not kept: these may change. ``winner`` is let go of, so that they may be freed.
@@ -204,7 +219,7 @@ def _keep_snapshot(
         if (digest, VERSION) in store.snapshots.of_version(version.id):
             return
         with suppress(KernellabError):  # `lab.upgrade` compares the resources, which are kept with every launch
-            snapshot = None if job is None else compiler.pool.run(job, compiler.timeout_s)
+            snapshot = None if job is None or pool is None else pool.run(job, compiler.timeout_s)
             if snapshot is None and is_now:
                 from kernellab.explain.snapshot import snapshot_of  # which few kernels need here
 
@@ -212,7 +227,10 @@ def _keep_snapshot(
             if snapshot is not None:
                 store.snapshots.add(version.id, digest, snapshot)
 
-    keep() if is_now else compiler.pool.run_in_background(keep)
+    if pool is None or is_now:
+        keep()
+    else:
+        pool.run_in_background(keep)
 
 
 def _first_fitting(tuning: Tuning) -> int:
