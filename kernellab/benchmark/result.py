@@ -195,8 +195,8 @@ def _benchmark_of(frame: pandas.DataFrame) -> Benchmark:
             point=tuple((name, cell_value(record[name])) for name in swept),
             implementation=record["implementation"],
             options={name: cell_value(record[name]) for name in own if name in INTEGER_OPTIONS},
-            rank=cell_value(record["rank"]),
-            **{name: cell_value(record[name]) for name in MORE_COLUMNS},
+            rank=cell_value(record.get("rank")),
+            **{name: cell_value(record.get(name)) for name in MORE_COLUMNS},
             created=record["created"].timestamp(),
         )
         rows.append(row)

@@ -14,6 +14,7 @@ from kernellab import __version__
 from kernellab.compile import STAGES
 from kernellab.errors import UsageError
 from kernellab.export import EXPORT_KINDS
+from kernellab.tune import SEARCHES
 
 FORM = "FILE.py::KERNEL"
 TESTED = "tested with triton 3.6.0 and 3.9.0, torch 2.11 and 2.13"
@@ -89,7 +90,7 @@ def _add_measuring(commands: Any) -> None:
     values = "values of a constexpr or option to try; default: the configs of @triton.autotune, else some proposed"
     _add_repeatable(tune, "--space", "NAME=V,V", values)
     tune.add_argument("--where", help='which combinations to try: --where "BLOCK >= 32 * num_warps"')
-    tune.add_argument("--search", default="exhaustive", help="exhaustive, random, descent, optuna or predicted")
+    tune.add_argument("--search", default="exhaustive", help=f"{', '.join(SEARCHES[:-1])} or {SEARCHES[-1]}")
     tune.add_argument("--limit", type=_count, metavar="N", help="the most configs to measure")
     tune.add_argument("--budget", type=_positive, metavar="SECONDS", help="limit of the search")
     tune.add_argument("--fresh", action="store_true", help="measure again what the store has")

@@ -65,7 +65,7 @@ def compile_command(lab: Lab, args: Namespace) -> Answer:
     data = {**_about(launch.file), "target": str(compiled.target), **as_data.compiled_data(compiled)}
     if args.stage is None:
         return Answer(data, lambda: results.compiled_card(compiled).text())
-    text: str = getattr(compiled, args.stage)
+    text = compiled.text_of(args.stage)
     return Answer({**data, "text": text}, lambda: text)
 
 

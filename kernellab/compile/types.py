@@ -300,6 +300,14 @@ class Compiled(Drawable):
             gone = f"The files of {self.kernel} for {self.target} are gone from {self.folder}"
             raise StoreError(f"{gone}; compile it again.", kernel=self.kernel) from exc
 
+    def text_of(self, stage: str) -> str:
+        """Return the text of one of the `STAGES`.
+
+        Raises:
+            UsageError: the target has none.
+        """
+        return self.sass if stage == "sass" else self._stage(stage)
+
     def _stage(self, stage: str) -> str:
         if stage not in self.stages:
             raise UsageError(f"{self.kernel} has no {stage} for {self.target}; it has {', '.join(self.stages)}.")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab._triton.drivers import descriptor
 from kernellab._triton.loading import LoadedClosure, load
-from kernellab.errors import KernellabError, OutOfBounds, WorkerDied, WorkerTimeout
+from kernellab.errors import KernellabError, OutOfBounds, WorkerDied, WorkerTimeout, timeout_text
 from kernellab.interpreter.runner import INTERPRET_WORKER, in_shared_memory
 from kernellab.judge.program import LaunchVariant
 from kernellab.judge.replay import DescriptorArgument
@@ -136,7 +136,7 @@ class CpuLauncher:
                 self._limit_memory()
                 outcome = self.worker.run(Job(interpret, job, f"kernel {name}"), timeout_s)
             except WorkerTimeout as exc:
-                raise FailedLaunch(f"{name} did not end within {timeout_s:g} s on the CPU.") from exc
+                raise FailedLaunch(f"{timeout_text(name, timeout_s, 'did not end')} on the CPU.") from exc
             except WorkerDied as exc:
                 raise FailedLaunch(f"{name} ended the process that ran it.") from exc
             if outcome.failure is None:

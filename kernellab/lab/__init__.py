@@ -152,7 +152,7 @@ class Lab(LooksInside):
         stays and why. A kept kernel alone is tuned on new arguments like those of its latest launch. The budgets bound
         the search, in seconds or configs; ``timeout_s`` bounds each config. Without a GPU, configs are compiled, and
         compared with ``check`` on the CPU within 20 s; none is timed.
-        ``search`` is ``exhaustive``, ``random``, ``descent``, ``optuna``, or a `Search`, which has `ask` and `tell`.
+        ``search`` is a `SearchName`, such as ``descent``, or a `Search`, which has `ask` and `tell`.
         ``check``, a function of kernel parameters by name or an expression over them, returns the expected outputs: a
         tensor, a tuple in the order of the outputs, None for one that is not judged, or a dict of some. Configs that
         differ from it are ``wrong``. Without it, outputs are compared with each other: where more than half of the

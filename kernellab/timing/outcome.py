@@ -62,13 +62,16 @@ def cell_value(value: Any) -> Any:
 
 
 def fields_of_record(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of an `OutcomeRow` from a row of a frame, by column, without its config."""
+    """Return the fields of an `OutcomeRow` from a row of a frame, by column, without its config.
+
+    A frame that an earlier release saved lacks columns: their fields are None.
+    """
     names = {field.name for field in fields(OutcomeRow)} - {"config", "status", "reason", "samples"}
     return {
-        **{name: cell_value(record[name]) for name in names},
+        **{name: cell_value(record.get(name)) for name in names},
         "status": Status(record["status"]),
         "reason": cell_value(record["reason"]) or "",
-        "samples": cell_value(record["samples"]) or 0,
+        "samples": cell_value(record.get("samples")) or 0,
     }
 
 

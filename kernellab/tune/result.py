@@ -234,7 +234,7 @@ def tuning_of(frame: pandas.DataFrame) -> Tuning:
         Row(
             config,
             **fields_of_record(record),
-            cold_ms=cell_value(record["cold_ms"]),
+            cold_ms=cell_value(record.get("cold_ms")),
             warm_ms=attrs.get("warm_ms", {}).get(label),
             device_index=attrs.get("device_index", {}).get(label),
             **{name: cell_value(record[name]) for name in _NOT_STORED if name in record},

@@ -445,8 +445,8 @@ def test_an_unknown_machine_has_no_filter() -> None:
 
 def test_a_start_that_takes_too_long_is_ended() -> None:
     start_s = time.monotonic()
-    with pytest.raises(JudgeFailed, match=r"it was not ready after 0\.001 s"):
-        run_with_layers(MODULE, b"", [], Limits(start_s=0.001), ALL_LAYERS)
+    with pytest.raises(JudgeFailed, match=r"it was not ready after 0 s"):
+        run_with_layers(MODULE, b"", [], Limits(start_s=0.0), ALL_LAYERS)
     assert time.monotonic() - start_s < 3
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import fields
 
+import pytest
+
 from docs.pages.json_schema import ROWS
 from kernellab.benchmark.result import BenchmarkRow
 from kernellab.store.columns import BITS_COLUMNS, OUTCOME_COLUMNS, ROW_DETAILS, Status
-from kernellab.tune.result import PREDICTED, Row
+from kernellab.tune.result import PREDICTED, Row, Tuning
 from tests.tune.frames import small_tuning
 
 
@@ -29,3 +31,13 @@ def test_a_frame_and_its_json_have_every_column() -> None:
 
 def test_the_description_names_every_status() -> None:
     assert all(f"`{status}`" in OUTCOME_COLUMNS["status"].meaning for status in Status)
+
+
+@pytest.mark.parametrize("name", [name for name in OUTCOME_COLUMNS if name not in {"status", "reason", "time_ms"}])
+def test_a_frame_that_an_earlier_release_saved_may_lack_a_column(name: str) -> None:
+    frame = small_tuning().frame
+    attrs, frame = frame.attrs, frame.drop(columns=name)
+    frame.attrs = attrs
+    tuning = Tuning.from_frame(frame)
+    assert [row.config for row in tuning.rows] == [row.config for row in small_tuning().rows]
+    assert all(getattr(row, name, None) in {None, 0} for row in tuning.rows)

@@ -24,7 +24,7 @@ from kernellab.workers.forks_and_interrupts import cached_property
 def stage_text(compiled: Compiled, name: str) -> str:
     """Return the text of a stage, or the sentence that says why there is none."""
     try:
-        text: str = getattr(compiled, name)
+        text = compiled.text_of(name)
     except (UsageError, StoreError) as error:
         return error.message
     return text.rstrip("\n")
