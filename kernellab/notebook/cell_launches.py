@@ -32,7 +32,7 @@ from kernellab.registry.calls import compile_call, has_gpu
 from kernellab.store import Version
 from kernellab.timing.launches import Implementation
 from kernellab.views.report import KernelReport
-from kernellab.workers.forks_and_interrupts import in_background
+from kernellab.workers.forks_and_interrupts import Stop, in_background, run_uninterrupted
 from kernellab.workers.worker import Job
 
 if TYPE_CHECKING:
@@ -176,11 +176,25 @@ _MOST_KERNELS = 4  # of a cell; each takes up to a quarter of a second
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A request to a compile worker; ``answers`` has the answer when the thread has ended, unless the worker died."""
+    """A request to a compile worker; ``answers`` has the answer when the thread has ended, unless the worker died.
+
+    ``stop`` ends the work for it.
+    """
 
     request: PredictionRequest
     thread: Thread
     answers: list[Answer]
+    stop: Stop
+
+    def answer(self) -> Answer:
+        """Wait for the answer; without a prediction where the worker died or was too slow.
+
+        Raises:
+            Interrupted: instead of a KeyboardInterrupt; the work is stopped.
+        """
+        subject = self.request.prediction_job().subject
+        run_uninterrupted(self.thread.join, self.stop, subject, patience_s=0)
+        return self.answers[0] if self.answers else Answer(None)
 
 
 @dataclass(slots=True)
@@ -207,6 +221,9 @@ class CellPredictions:
 
         None also where a quick prediction is impossible, where the worker died, and where the time depends on integers
         that the launch has changed.
+
+        Raises:
+            Interrupted: instead of a KeyboardInterrupt.
         """
         self._count += 1
         if self._count > _MOST_KERNELS or not self._is_wanted(record):
@@ -214,8 +231,7 @@ class CellPredictions:
         implementation = self._implementation_of(record)
         asked = self._ask(implementation)
         if asked is not None:
-            asked.thread.join()
-            answer = asked.answers[0] if asked.answers else Answer(None)
+            answer = asked.answer()
             if not answer.needs_contents:
                 return answer.prediction
         memory = memory_of(record.arguments)
@@ -242,29 +258,31 @@ class CellPredictions:
         session, digest = self.lab.session(), implementation.kernel.digest
         request = request_of(implementation, device_for(session.target, session.model), is_quick=True)
         asked = self._asked.get(digest)
-        if request is None or (asked is not None and asked.request == request):
+        if request is None:
+            return None
+        if asked is not None and asked.request == request:
             return asked
-        answers: list[Answer] = []
-        predict = partial(self._predict, request, answers)
-        asked = self._asked[digest] = _Asked(request, in_background(predict), answers)
+        answers, stop = list[Answer](), Stop()
+        thread = self.lab.compiler.pool.run_in_background(partial(self._predict, request, answers, stop), stop)
+        asked = self._asked[digest] = _Asked(request, thread, answers, stop)
         return asked
 
-    def _predict(self, request: PredictionRequest, answers: list[Answer]) -> None:
+    def _predict(self, request: PredictionRequest, answers: list[Answer], stop: Stop) -> None:
         """Have a worker predict a request. It loads the model while the kernel is disassembled, which takes longest."""
         compiler = self.lab.compiler
-        loading = in_background(partial(_run_if_possible, compiler, LOAD))
+        loading = in_background(partial(_run_if_possible, compiler, LOAD, stop))
         with suppress(KernellabError):  # raised again where it is needed
             _ = request.compiled.sass
         loading.join()
-        answer = _run_if_possible(compiler, request.prediction_job())
+        answer = _run_if_possible(compiler, request.prediction_job(), stop)
         if answer is not None:
             answers.append(answer)
 
 
-def _run_if_possible(compiler: Compiler, job: Job[Any, T]) -> T | None:
+def _run_if_possible(compiler: Compiler, job: Job[Any, T], stop: Stop) -> T | None:
     """Run a job on a compile worker; return None where that died or was too slow, which costs the prediction alone."""
     with suppress(KernellabError):
-        return compiler.pool.run(job, compiler.timeout_s)
+        return compiler.pool.run(job, compiler.timeout_s, stop=stop)
     return None
 
 

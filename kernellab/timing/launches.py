@@ -255,8 +255,9 @@ class Implementation:
 
 
 def implementation_of(launches: Launches, config: Config, compiled: Compiled, index: int = 0) -> Implementation:
-    """Return the compiled launch of a config for a bench; messages name it by kernel and config."""
-    return Implementation(f"{launches.name} ({config.text})", launches.of(config), compiled, None, config, index)
+    """Return the compiled launch of a config for a bench; messages name it by kernel and config, if it has one."""
+    name = f"{launches.name} ({config.text})" if config.text else launches.name
+    return Implementation(name, launches.of(config), compiled, None, config, index)
 
 
 def replaced_arguments(launch: KernelLaunch, inputs: Mapping[str, Any]) -> dict[str, Any]:

@@ -44,6 +44,7 @@ from kernellab.workers.process import (
 _LAST_MOMENT_S = 5.0
 _CLOSE_S = 30.0
 _START_S = 20.0
+_CLOSED = "ended: its worker was closed"
 _KILLED_FROM_OUTSIDE = {-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP}
 
 Request = TypeVar("Request")
@@ -195,7 +196,7 @@ class Worker:
         """Stop the process, even at work."""
 
         def stop_process() -> None:
-            self._at_work.ask("ended: its worker was closed")
+            self._at_work.ask(_CLOSED)
             if self._lock.acquire(timeout=_CLOSE_S):  # what is stopped ends sooner
                 try:
                     self._stop_process()
@@ -289,7 +290,7 @@ class Pool:
         self.workers = tuple(Worker(kind, self.server) for _ in range(size))
         self._at_work: AtWork
         self._free: queue.LifoQueue[Worker]
-        self._background: list[threading.Thread]
+        self._background: list[tuple[threading.Thread, Stop]]
         self._start_anew()
         at_fork(self, in_child=Pool._start_anew)
 
@@ -318,18 +319,25 @@ class Pool:
 
         return run_uninterrupted_with_progress(run, asked, job.subject, progress)
 
-    def run_in_background(self, step: Callable[[], object]) -> None:
-        """Run ``step``, which waits for a job, while the caller goes on; `close` waits a few seconds for it."""
-        self._background = [thread for thread in self._background if thread.is_alive()]
-        self._background.append(in_background(step))
+    def run_in_background(self, step: Callable[[], object], stop: Stop | None = None) -> threading.Thread:
+        """Run ``step``, which waits for jobs, in the returned thread while the caller goes on.
+
+        `close` waits a few seconds for it, and asks ``stop`` first, so that none of its jobs starts a process later.
+        """
+        self._background = [(thread, stop) for thread, stop in self._background if thread.is_alive()]
+        thread = in_background(step)
+        self._background.append((thread, stop or Stop()))
+        return thread
 
     def close(self) -> None:
         """Stop all processes and the server."""
 
         def stop_all() -> None:
-            for thread in self._background:
+            for _, stop in self._background:
+                stop.ask(_CLOSED)
+            for thread, _ in self._background:
                 thread.join(_LAST_MOMENT_S)
-            self._at_work.ask("ended: its worker was closed")
+            self._at_work.ask(_CLOSED)
             for worker in self.workers:
                 worker.close()
             self.server.close()

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -11,7 +15,9 @@ import pytest
 import kernellab
 from kernellab.errors import WorkerDied
 from kernellab.explain.prediction_requests import Answer, PredictionRequest
+from kernellab.notebook.cell_launches import CellPredictions
 from kernellab.views.report import summary
+from kernellab.workers.forks_and_interrupts import Stop
 from kernellab.workers.worker import Job
 from tests.notebook.conftest import Notebook
 
@@ -82,6 +88,40 @@ def test_a_launch_that_takes_long_to_predict_or_whose_worker_dies_has_no_line(
 
     monkeypatch.setattr(pool, "run", run_others)
     assert not predicted_line(card(notebook))
+
+
+def is_main_thread_in(function: str) -> bool:
+    """Whether a function of this name is among the running ones of the main thread."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    while frame is not None and frame.f_code.co_name != function:
+        frame = frame.f_back
+    return frame is not None
+
+
+def test_an_interrupt_of_the_wait_for_a_prediction_ends_it_in_one_line_and_stops_its_work(
+    notebook: Notebook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool, stops, has_passed = kernellab.current_lab().compiler.pool, list[Stop](), threading.Event()
+    run = pool.run
+
+    def run_others(job: Job[Any, Any], timeout_s: float, *more: Any, stop: Stop | None = None) -> Any:
+        if not isinstance(job.payload, PredictionRequest):
+            return run(job, timeout_s, *more, stop=stop)
+        assert stop is not None
+        stops.append(stop)
+        while not stop.why:
+            if is_main_thread_in("answer"):
+                os.kill(os.getpid(), signal.SIGINT)
+            has_passed.wait(0.5)
+        raise WorkerDied(f"{job.subject} {stop.why}.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(pool, "run", run_others)
+        patched.setattr(CellPredictions, "begin", lambda predictions, launch: None)
+        ran = notebook.double("double", launch=LAUNCH)
+    assert ran.error_lines == ["KeyboardInterrupt: Predicting double was interrupted."]
+    assert [stop.why for stop in stops] == ["was interrupted"]
+    assert predicted_line(card(notebook))
 
 
 def test_the_predicted_launch_is_the_last_of_the_cell(notebook: Notebook) -> None:

@@ -211,6 +211,26 @@ def test_jobs_of_a_pool_run_side_by_side(tmp_path: Path) -> None:
         pool.close()
 
 
+def test_closing_a_pool_stops_what_runs_in_the_background_and_no_later_job_of_it_starts_a_process() -> None:
+    pool, stop, has_begun, errors = Pool(KIND, 1), Stop(), threading.Event(), list[str]()
+
+    def run_jobs() -> None:
+        has_begun.set()
+        while not stop.why:
+            pass
+        try:
+            pool.run(Job(echo, 1, "The later job"), 30, stop=stop)
+        except WorkerDied as exc:
+            errors.append(str(exc))
+
+    thread = pool.run_in_background(run_jobs, stop)
+    has_begun.wait()
+    pool.close()
+    assert not thread.is_alive()
+    assert errors == ["The later job ended: its worker was closed."]
+    assert pool.workers[0].pid is None
+
+
 @pytest.mark.slow
 def test_a_pool_gives_a_job_to_the_process_that_was_last_at_work() -> None:
     pool = Pool(KIND, 3)
