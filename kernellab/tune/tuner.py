@@ -149,8 +149,11 @@ class Tuner:
         if is_interrupted and self.pool is not None:
             notes.append("The tuning was interrupted; this is the best so far.")
         elif is_interrupted:
-            left = sum(row.reason == STOPPED for row in self._rows.values())
-            notes.append(f"The tuning was interrupted; {left} of {len(self._rows)} configs were not compiled.")
+            uncompiled = sum(row.reason == STOPPED for row in self._rows.values())
+            left = f"{uncompiled} of {len(self._rows)} configs were not compiled"
+            if self._unpredicted and not uncompiled:
+                left = f"{len(self._unpredicted)} of {len(self._rows)} configs have no predicted time"
+            notes.append(f"The tuning was interrupted; {left}.")
         if self._agreement is not None and (remark := disagreement_note(self._agreement)):
             notes.append(remark)
         return Tuning(

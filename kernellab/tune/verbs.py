@@ -218,7 +218,8 @@ def _keep_snapshot(
         digest = launch_digest(launch)
         if (digest, VERSION) in store.snapshots.of_version(version.id):
             return
-        with suppress(KernellabError):  # `lab.upgrade` compares the resources, which are kept with every launch
+        # `lab.upgrade` compares the resources, which are kept with every launch; Ctrl-C ends this, and costs no tuning
+        with suppress(KernellabError, KeyboardInterrupt):
             snapshot = None if job is None or pool is None else pool.run(job, compiler.timeout_s)
             if snapshot is None and is_now:
                 from kernellab.explain.snapshot import snapshot_of  # which few kernels need here

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, NoReturn
 
 import pytest
 import torch
@@ -11,15 +13,19 @@ import triton
 import triton.language as tl
 
 from kernellab.errors import RunError
+from kernellab.explain.prediction_requests import SnapshotRequest
 from kernellab.notebook.live import LiveProgress
 from kernellab.target import Target
 from kernellab.timing.config import Config
-from kernellab.timing.launches import Launches
+from kernellab.timing.launches import Implementation, Launches
 from kernellab.timing.provenance import Device
 from kernellab.tune.options import Options
 from kernellab.tune.progress import TuningProgress, Watch
 from kernellab.tune.result import Row
 from kernellab.tune.run_tuning import Environment, tune_launches
+from kernellab.tune.verbs import environment_of
+from kernellab.workers.forks_and_interrupts import Interrupted
+from kernellab.workers.worker import Job
 from tests.labs import shared_lab
 from tests.notebook.test_live import Bench
 from tests.tune.fakes import FakeBench, FakeCompiler, compiled, config, tune
@@ -122,3 +128,38 @@ def test_an_interrupt_without_a_gpu_tells_what_was_not_compiled_and_of_no_best()
     assert "The tuning was interrupted; 2 of 3 configs were not compiled." in tuning.notes
     assert not any("best" in note for note in tuning.notes)
     assert tuning.frame.registers.notna().sum() == 1
+
+
+@pytest.mark.slow
+def test_an_interrupt_of_the_predictions_says_how_many_configs_have_none() -> None:
+    def predict(implementations: Sequence[Implementation]) -> NoReturn:
+        raise KeyboardInterrupt
+
+    x = torch.zeros(300)
+    configs = [triton.Config({"BLOCK": block}) for block in (64, 128)]
+    with shared_lab(target="cuda:90", store=":memory:") as lab:
+        environment = replace(environment_of(lab.session()), predict=predict)
+        launches = Launches(scale, (3,), (x, x.clone(), 300), {}, environment.device.target)
+        tuning = tune_launches(environment, launches, Options(configs))
+    assert "The tuning was interrupted; 2 of 2 configs have no predicted time." in tuning.notes
+    assert tuning.winner is not None
+
+
+@pytest.mark.slow
+def test_an_interrupt_of_the_snapshot_of_the_winner_costs_no_tuning(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.zeros(300)
+    configs = [triton.Config({"BLOCK": block}) for block in (64, 128)]
+    with shared_lab(target="cuda:90", store=":memory:") as lab:
+        run, interrupted = lab.compiler.pool.run, list[str]()
+
+        def run_others(job: Job[Any, Any], *limits: Any, **more: Any) -> Any:
+            if not isinstance(job.payload, SnapshotRequest):
+                return run(job, *limits, **more)
+            interrupted.append(job.subject)
+            raise Interrupted(f"{job.subject} was interrupted.")
+
+        monkeypatch.setattr(lab.compiler.pool, "run", run_others)
+        tuning = lab.tune(scale, (3,), x, x.clone(), 300, configs=configs)
+        assert len(interrupted) == 1
+        assert tuning.is_predicted
+        assert len(lab.kernels.store.overview.numbers()) == 1
