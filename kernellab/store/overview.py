@@ -185,7 +185,7 @@ def _launch_outline(
     owner: int,
     is_json: int,
     is_launch: int | None,
-    config: str,
+    config: str | None,
     where: str,
     device: str | None,
     constexprs: str,
@@ -193,7 +193,7 @@ def _launch_outline(
     seconds: float | None,
 ) -> LaunchOutline:
     require(is_json == 1, "the launch", "no JSON", "a launch as JSON")
-    device = device or ""  # earlier releases wrote none
+    config, device = ("" if text is None else text for text in (config, device))  # earlier releases wrote none
     for name, text in (("config", config), ("where", where), ("device", device)):
         require_type(text, str, name)
     require_type(num_warps, int | None, "num_warps")

@@ -109,6 +109,14 @@ def test_a_listing_leaves_a_damaged_launch_out_with_a_warning(member: str) -> No
     assert (row.label, row.last_config) == ("k@1", "")
 
 
+def test_a_listing_shows_launches_of_earlier_releases_which_wrote_neither_config_nor_device() -> None:
+    store = store_of(1)
+    store.database.execute("UPDATE launches SET launch = json_remove(launch, '$.config', '$.device')")
+    with reading_no_broken_row():
+        (row,) = search(store).rows
+    assert row.last_config == "BLOCK=64, num_warps=2"
+
+
 def test_a_listing_asks_for_the_measurements_of_measured_versions_alone() -> None:
     store = store_of(2)
     never_measured = store.add(ADD, "never", "k")
