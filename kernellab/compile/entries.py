@@ -219,7 +219,7 @@ def _measured_entries(folder: Path, now: float) -> list[_Entry]:
 
 def _known_sizes(folder: Path) -> dict[str, tuple[int, int]]:
     """Return (time of last use, bytes) by path, as `_measured_entries` wrote them; {} where the file is none of its."""
-    with contextlib.suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):
+    with contextlib.suppress(OSError, ValueError, TypeError, AttributeError, OverflowError, RecursionError):
         sizes = {
             path: (int(used_ns), int(size))
             for path, (used_ns, size) in json.loads((folder / SIZES).read_text()).items()

@@ -392,7 +392,7 @@ def test_eviction_asks_for_the_sizes_of_changed_kernels_alone(tmp_path: Path) ->
     assert not (tmp_path / "aa/one").exists()
 
 
-@pytest.mark.parametrize("content", ["{", "[]", '{"a": 1}', '{"a": [1, -5]}', '{"a": ["b", 1]}'])
+@pytest.mark.parametrize("content", ["{", "[]", '{"a": 1}', '{"a": [1, -5]}', '{"a": ["b", 1]}', '{"a": [1e400, 1]}'])
 def test_eviction_measures_again_where_the_kept_sizes_are_damaged(tmp_path: Path, content: str) -> None:
     (tmp_path / "aa/one").mkdir(parents=True)
     (tmp_path / "aa/one/k.cubin").write_bytes(b"x" * 1000)
