@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.alone import run_alone
+
 pytestmark = pytest.mark.slow
 
 KERNELS = """
@@ -43,6 +45,19 @@ if __name__ == "__main__":
 """
 
 
+def run_in_fork(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
+    """Run a script in a process that has imported torch and Triton under the variable, and nothing of the lab."""
+    path = folder / "script.py"
+    path.write_text(text, encoding="utf-8")
+    program = (
+        f"import os, runpy, sys; sys.path[:0] = [{os.getcwd()!r}, {str(folder)!r}]\n"
+        f"os.environ['KERNELLAB_STORE'] = {str(folder / 'store')!r}\n"
+        f"os.environ['PYTHONPATH'] = os.pathsep.join(sys.path[:2])\n"
+        f"runpy.run_path({str(path)!r}, run_name='__main__')"
+    )
+    return run_alone(program, folder=folder)
+
+
 def run_python(folder: Path, text: str, *arguments: str, value: str = "1") -> subprocess.CompletedProcess[str]:
     path = folder / "script.py"
     path.write_text(text, encoding="utf-8")
@@ -52,9 +67,11 @@ def run_python(folder: Path, text: str, *arguments: str, value: str = "1") -> su
     return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=240, check=False)
 
 
-def run_cells(folder: Path, *cells: str, before: str = "") -> subprocess.CompletedProcess[str]:
+def run_cells(folder: Path, *cells: str, before: str = "import triton") -> subprocess.CompletedProcess[str]:
+    """Run cells after the statements ``before``, without which nothing of Triton is imported before the lab."""
     calls = "\n".join(f"    cell({text!r})" for text in cells)
-    return run_python(folder, SHELL.format(before=before, cells=calls))
+    run = run_in_fork if before else run_python
+    return run(folder, SHELL.format(before=before, cells=calls))
 
 
 @pytest.mark.parametrize("before", ["", "import triton", "import torch, triton.language.extra"])
@@ -130,7 +147,7 @@ if __name__ == "__main__":
     add_one[(1,)](x, out, 8, BLOCK=8)
     print("sum", out.sum().item(), os.environ["TRITON_INTERPRET"])
 """
-    result = run_python(tmp_path, text)
+    result = run_in_fork(tmp_path, text)
     assert result.returncode == 0, result.stderr
     told = ["refused add_one True", "refused add_one True", "refused beyond True", "sum 36.0 1"]
     assert result.stdout.splitlines() == told
