@@ -20,6 +20,7 @@ from kernellab.tune.proposal import MOST_CONFIGS, KernelKind, ProposedSpace
 from kernellab.tune.proposing import call_without, propose_space
 from kernellab.tune.roles import RoleKind
 from tests.labs import shared_lab
+from tests.tables import every
 from tests.tune.proposed_cases import ProposedCase, over, proposed_cases, row_softmax, scale
 
 TARGET = parse_target("cuda:90")
@@ -74,11 +75,13 @@ def test_the_launched_config_comes_first_and_only_what_may_vary_does(lab: kernel
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_other_configs_compute_what_the_launched_one_does(lab: kernellab.Lab, name: str) -> None:
+@pytest.mark.parametrize("most", every(2, [3, 9]))  # the smallest, the largest, and as many in between
+def test_other_configs_compute_what_the_launched_one_does(lab: kernellab.Lab, name: str, most: int) -> None:
     case, (_, space) = CASES[name], space_of(lab, name)
-    parameters = dict.fromkeys(config.parameters for config in space.configs)
-    for values in list(parameters)[:: max(1, len(parameters) // 5)]:
-        run_and_compare(lab, case, dict(values))
+    parameters = sorted({config.parameters for config in space.configs})
+    last = len(parameters) - 1
+    for place in sorted({last * part // (most - 1) for part in range(most)}):
+        run_and_compare(lab, case, dict(parameters[place]))
 
 
 def run_and_compare(lab: kernellab.Lab, case: ProposedCase, values: dict[str, int]) -> None:
