@@ -21,6 +21,7 @@ from kernellab.tune import Space
 from tests import samples
 from tests.labs import shared_lab, shell_with_extension
 from tests.launch.wrong_calls import Outcome, hollow, outcome, outcomes, outcomes_of_magics, valid_calls
+from tests.tables import every
 
 N = 50
 
@@ -43,7 +44,7 @@ def own_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[kernell
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("seed", [11, 12])
+@pytest.mark.parametrize("seed", every(2, [11, 12]))
 def test_wrong_calls_of_the_public_verbs_are_told_in_kernellabs_words(
     own_lab: kernellab.Lab, tmp_path: Path, seed: int
 ) -> None:
