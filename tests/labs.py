@@ -6,7 +6,7 @@ import atexit
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,6 @@ from kernellab.compile.worker import compile_kernel
 from kernellab.interpreter.runner import INTERPRET_WORKER, Interpreter
 from kernellab.settings import read_settings
 from kernellab.workers.worker import Job, Pool, Worker
-
-_AT_END = ExitStack()
-atexit.register(_AT_END.close)
 
 
 class _Lent:
@@ -43,7 +40,7 @@ class _LentPool(_Lent):
     def __init__(self, owned: Pool) -> None:
         super().__init__(owned)
         self._kept = tempfile.TemporaryDirectory(prefix="kernellab-compiled-")
-        _AT_END.callback(self._kept.cleanup)
+        atexit.register(self._kept.cleanup)
 
     def run(self, job: Job[Any, Any], *limits: Any, **more: Any) -> Any:
         """Run a job on the next free worker, but one that compiles what is known."""
@@ -86,33 +83,22 @@ def lab_fixture(
     return lab
 
 
-def close_workers() -> None:
-    """Close the workers of `shared_lab`, as the end of the process does."""
-    _workers.cache_clear()
-    _AT_END.close()
-
-
 @contextmanager
 def shell_with_extension() -> Iterator[Any]:
     """Give the one IPython shell of a process, with the extension loaded for a lab as of `shared_lab`."""
     from IPython.core.interactiveshell import InteractiveShell
 
+    from kernellab.notebook.lab_opening import LabOpening
+    from kernellab.notebook.magics import TritonMagics
+
     shell = InteractiveShell.instance()
-    load_extension(shell)
+    shell.register_magics(TritonMagics(shell, LabOpening(shared_lab)))  # the extension takes a lab that is there
+    shell.run_line_magic("load_ext", "kernellab")
     try:
         yield shell
     finally:
         shell.run_line_magic("unload_ext", "kernellab")
         InteractiveShell.clear_instance()
-
-
-def load_extension(shell: Any) -> None:
-    """Load the extension into an IPython shell, for a lab as of `shared_lab`."""
-    from kernellab.notebook.lab_opening import LabOpening
-    from kernellab.notebook.magics import TritonMagics
-
-    shell.register_magics(TritonMagics(shell, LabOpening(shared_lab)))  # the extension takes a lab that is there
-    shell.run_line_magic("load_ext", "kernellab")
 
 
 @cache
@@ -121,5 +107,5 @@ def _workers(count: int) -> tuple[Any, Any]:
     pool.server.preload(INTERPRET_WORKER.modules)
     worker = Worker(INTERPRET_WORKER, pool.server)
     for owned in (pool, worker):
-        _AT_END.callback(owned.close)
+        atexit.register(owned.close)
     return _LentPool(pool), _Lent(worker)

@@ -16,19 +16,13 @@ nbclient = pytest.importorskip("nbclient")
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 SOLUTION = re.compile(r"<details>.*?```python\n(.*?)```.*?</details>", re.DOTALL)
 BEFORE = ("hide", "load", "setup")
-# A kernel takes seconds to start, and so do the workers of a lab. So all share one kernel and its workers, with the
-# names, folder, environment and store that new ones would have.
-BEGIN = f"""import sys
-sys.path.insert(0, {str(NOTEBOOKS.parent)!r})"""
+# A kernel takes seconds to start. So all share one, with the names, folder and environment that a new one would have.
 ANEW = f"""%reset -f
 %cd -q {NOTEBOOKS}
-import os, sys
+import os
 os.environ.pop("CUDA_VISIBLE_DEVICES", None)
 os.environ.update({dict(os.environ)!r})
-%unload_ext kernellab
-from tests.labs import load_extension
-load_extension(get_ipython())
-%reset -f"""
+%reload_ext kernellab"""
 
 
 def _solutions(path: Path) -> list[str]:
@@ -47,15 +41,7 @@ def client() -> Iterator[Any]:
         nbformat.v4.new_notebook(metadata=metadata), timeout=120, resources={"metadata": {"path": str(NOTEBOOKS)}}
     )
     with client.setup_kernel():
-        run_cell(client, BEGIN)
         yield client
-        run_cell(client, "%unload_ext kernellab\nfrom tests.labs import close_workers\nclose_workers()")
-        client.shutdown_kernel = "immediate"  # nothing is left that has to end well
-
-
-def run_cell(client: Any, text: str) -> None:
-    client.nb.cells.append(nbformat.v4.new_code_cell(text))
-    client.execute_cell(client.nb.cells[-1], len(client.nb.cells) - 1)
 
 
 @pytest.mark.parametrize("path", WITH_EXERCISES, ids=lambda path: path.stem)
@@ -63,7 +49,8 @@ def test_every_solution_runs(client: Any, path: Path) -> None:
     cells = nbformat.read(path, as_version=4).cells
     before = [cell.source for cell in cells if cell.cell_type == "code" and cell.id in BEFORE]
     for text in [ANEW, *before, *_solutions(path)]:
-        run_cell(client, text)
+        client.nb.cells.append(nbformat.v4.new_code_cell(text))
+        client.execute_cell(client.nb.cells[-1], len(client.nb.cells) - 1)
 
 
 def test_the_notebooks_have_exercises() -> None:
