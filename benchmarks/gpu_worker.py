@@ -20,7 +20,10 @@ import triton
 import triton.language as tl
 
 import kernellab
+from kernellab.compile.cache import COMPILE_WORKER
 from kernellab.gpu.trial import GpuTrials
+from kernellab.workers.forks_and_interrupts import Stop
+from kernellab.workers.worker import Pool
 
 RESULT = Path(__file__).parent / "results" / "gpu_worker.txt"
 REPEATS = 5
@@ -46,17 +49,22 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def from_nothing(*, with_torch: bool) -> float:
-    trials = GpuTrials(10.0, preload="kernellab.timing.bench_worker")
+    pool = Pool(COMPILE_WORKER, 4)
+    trials = GpuTrials(10.0, preload="kernellab.timing.bench_worker", compilers=pool)
     try:
         return seconds(lambda: trials.wait_ready(0, with_torch=with_torch))
     finally:
         trials.close()
+        pool.close()
 
 
 def after_its_end(*, with_torch: bool) -> float:
     trials = GpuTrials(10.0, preload="kernellab.timing.bench_worker")
     worker = trials.worker(0, with_torch=with_torch)
     trials.wait_ready(0, with_torch=with_torch)
+    server = trials._server(with_torch=with_torch)  # `start` starts it when the first worker is ready
+    server.start()
+    server.fork(10.0, "a fork", Stop()).stop()
     worker.close()
     try:
         return seconds(lambda: trials.wait_ready(0, with_torch=with_torch))

@@ -100,7 +100,7 @@ def test_the_workers_of_a_new_kernel_start_before_the_driver_is_asked(monkeypatc
         raise UsageError("asked")
 
     monkeypatch.setattr("kernellab.workers.worker.Pool.start", lambda pool: steps.append("compile workers"))
-    monkeypatch.setattr("kernellab.gpu.trial.GpuTrials.start_server", lambda trials: steps.append("GPU worker"))
+    monkeypatch.setattr("kernellab.gpu.trial.GpuTrials.start_process", lambda trials: steps.append("GPU worker"))
     monkeypatch.setattr("kernellab.lab.workspace.gpu_target_of_machine", ask_driver)
     with kernellab.Lab(store=":memory:") as lab, pytest.raises(UsageError, match="asked"):
         lab.tune(samples.tuned_kernel, grid, *tensors(), N)

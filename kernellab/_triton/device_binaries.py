@@ -5,35 +5,43 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
-from collections.abc import Container, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import triton
 
 from kernellab._triton import device_kernels
 from kernellab._triton.device_kernels import BLOCK
+from kernellab.settings import take_compiler_environment
 from kernellab.target import parse_target
 from kernellab.workers.scratch import write_whole
 
 # The types of parameters by name; those of data are the caller's, all others integers.
 _DATA = frozenset({"room", "data", "got_data", "want_data"})
-_DENSE = {"IS_DENSE": True}
 _DIGEST_BYTES = 32
 _TYPES = {"totals": "*i64", "largest": "*fp64", "limits": "*fp64"}
 
 
-# What redzones and the stopwatch need, and comparing outputs of the usual formats; others are compiled when needed.
-BASIC = ("mark_zone", "zone_damage", "sum_of_bytes", "keep_busy")
-_USUAL = (
-    *((name, "u8", {}) for name in BASIC),
-    *((name, element, _DENSE) for name in ("largest_size", "differing_floats") for element in ("fp16", "bf16", "fp32")),
-    *(("differing_integers", element, _DENSE) for element in ("u8", "i32", "i64")),
-    ("fill_view", "u64", _DENSE),
-)
+@dataclass(frozen=True, slots=True)
+class KernelVariant:
+    """A kernel of the worker by name, for data of a Triton element type, such as ``fp16``, and dense views or any."""
+
+    name: str
+    element: str = "u8"
+    is_dense: bool = False
+
+
+BASIC = tuple(map(KernelVariant, ("mark_zone", "zone_damage", "sum_of_bytes", "keep_busy")))
+"""The kernels that redzones and the stopwatch need."""
+
+
+def comparing_variants(element: str) -> tuple[KernelVariant, ...]:
+    """The kernels that compare dense outputs of a Triton element type, and fill them before a launch."""
+    is_float = element.startswith(("fp", "bf"))
+    names = ("largest_size", "differing_floats") if is_float else ("differing_integers",)
+    return KernelVariant("fill_view", "u64", True), *(KernelVariant(name, element, True) for name in names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,53 +55,33 @@ class DeviceKernel:
     shared_bytes: int
 
 
-@dataclass(slots=True)
-class RunningCompiles:
-    """The running compiles of the worker's kernels, by process."""
+@dataclass(frozen=True, slots=True)
+class KernelRequest:
+    """A kernel to be compiled for a compute capability, (9, 0)."""
 
-    children: dict[int, str] = field(default_factory=dict)
+    variant: KernelVariant
+    capability: tuple[int, int]
 
-    def wait(self, names: Container[str] | None = None) -> None:
-        """Wait until the kernels of some names, or all, are compiled or have failed."""
-        for pid in [pid for pid, name in self.children.items() if names is None or name in names]:
-            os.waitpid(pid, 0)
-            del self.children[pid]
-
-
-def compile_ahead(capability: tuple[int, int]) -> RunningCompiles:
-    """Start compiling the usual kernels that are not cached, in parallel forks.
-
-    The process must not have called the driver yet, and no other thread of it may hold locks: it forks.
-    """
-    ahead = RunningCompiles()
-    for name, element, flags in _USUAL:
-        if not _path(name, capability, element, flags).exists():
-            pid = os.fork()
-            if pid == 0:
-                _compile_and_exit(name, capability, element, flags)
-            ahead.children[pid] = name
-    return ahead
+    def is_kept(self) -> bool:
+        """Whether its file is in Triton's cache folder."""
+        return _path(self.variant, self.capability).exists()
 
 
-def _compile_and_exit(name: str, capability: tuple[int, int], element: str, flags: Mapping[str, bool]) -> NoReturn:
-    silent = os.open(os.devnull, os.O_WRONLY)
-    for stream in (1, 2):  # the compiler's output must not pass for a kernel's
-        os.dup2(silent, stream)
-    try:
-        device_kernel(name, capability, element, **flags)
-    finally:
-        os._exit(0)  # `device_kernel` compiles a missing kernel again, and raises then
+def compile_device_kernel(request: KernelRequest, progress: object) -> None:
+    """Compile a kernel into its file, in a compile worker, while the GPU worker makes its context."""
+    take_compiler_environment(())  # what a user's compile has set in this process holds for none of the lab's own
+    device_kernel(request.variant, request.capability)
 
 
-def device_kernel(name: str, capability: tuple[int, int], element: str = "u8", **flags: bool) -> DeviceKernel:
-    """One of the worker's kernels for data of a Triton element type, such as ``fp16``.
+def device_kernel(variant: KernelVariant, capability: tuple[int, int]) -> DeviceKernel:
+    """One of the worker's kernels, compiled here if it has no file.
 
     Its file lies in Triton's cache folder. Triton's own cache would hash the whole compiler first, in each process.
     """
-    path = _path(name, capability, element, flags)
+    path = _path(variant, capability)
     with contextlib.suppress(OSError, ValueError, TypeError):  # absent, or broken: it is written anew
         return _unpack_kernel(path.read_bytes())
-    kernel = _compile_kernel(name, capability, element, flags)
+    kernel = _compile_kernel(variant, capability)
     with contextlib.suppress(OSError):  # then the next process compiles it again
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, _pack_kernel(kernel))
@@ -117,8 +105,8 @@ def _unpack_kernel(file: bytes) -> DeviceKernel:
     return DeviceKernel(binary, **json.loads(fields))
 
 
-def _path(name: str, capability: tuple[int, int], element: str, flags: Mapping[str, bool]) -> Path:
-    file = "-".join([name, element, *(flag.lower() for flag, is_on in flags.items() if is_on)])
+def _path(variant: KernelVariant, capability: tuple[int, int]) -> Path:
+    file = "-".join([variant.name, variant.element, *["is_dense"] * variant.is_dense])
     return Path(triton.knobs.cache.dir) / f"kernellab-{_digest(capability)}" / f"{file}.cubin"
 
 
@@ -128,14 +116,16 @@ def _digest(capability: tuple[int, int]) -> str:
     return hashlib.sha256(repr((triton.__version__, capability)).encode() + source).hexdigest()[:16]
 
 
-def _compile_kernel(name: str, capability: tuple[int, int], element: str, flags: Mapping[str, bool]) -> DeviceKernel:
+def _compile_kernel(variant: KernelVariant, capability: tuple[int, int]) -> DeviceKernel:
     from kernellab._triton.closure import closure_of  # a worker whose kernels are kept does without the compiler
     from kernellab._triton.compiling import build
     from kernellab._triton.specialize import Specialization
 
-    function = getattr(device_kernels, name)
-    constants: dict[str, int] = {**flags, "BLOCK": BLOCK}
-    types = {**dict.fromkeys(_DATA, f"*{element}"), **_TYPES, **dict.fromkeys(constants, "constexpr")}
+    function = getattr(device_kernels, variant.name)
+    constants: dict[str, int] = {"BLOCK": BLOCK}
+    if "IS_DENSE" in function.arg_names:
+        constants["IS_DENSE"] = variant.is_dense
+    types = {**dict.fromkeys(_DATA, f"*{variant.element}"), **_TYPES, **dict.fromkeys(constants, "constexpr")}
     signature = {parameter: types.get(parameter, "i64") for parameter in function.arg_names}
     paths: dict[tuple[int, ...], Any] = {
         (function.arg_names.index(parameter),): value for parameter, value in constants.items()

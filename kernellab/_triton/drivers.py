@@ -49,6 +49,8 @@ _NO_METADATA = SimpleNamespace(
 )
 _MAX_THREADS = 1024
 LAUNCH_ERRORS: tuple[type[Exception], ...] = (OutOfResources, RuntimeError, ValueError, TypeError, OverflowError)
+LAUNCHER_ERRORS: tuple[type[Exception], ...] = (RuntimeError, OSError, ImportError, subprocess.SubprocessError)
+"""Why Triton cannot compile a launcher: no C compiler, one that fails, or a module that cannot be loaded."""
 
 
 @dataclass(frozen=True, slots=True)

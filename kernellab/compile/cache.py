@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from kernellab._triton import CODE_GENERATOR
+from kernellab._triton.drivers import LAUNCHER_ERRORS, build_launcher
 from kernellab.compile.entries import (
     UNREADABLE,
     Labels,
@@ -35,7 +36,6 @@ from kernellab.compile.job_queue import JobQueue, JobSource, resolve_job
 from kernellab.compile.types import Compiled, CompileJob, compile_job
 from kernellab.compile.worker import (
     BuildRequest,
-    build_launcher_of,
     compile_kernel,
     effects_of_job,
     graph_of_job,
@@ -280,10 +280,11 @@ class Compiler:
         return replace(built, folder=final, from_cache=False)
 
     def _launcher_of(self, job: CompileJob) -> threading.Event | None:
-        """Let another worker compile the launcher of a new signature meanwhile; the event is set when that ended.
+        """Compile the launcher of a new signature meanwhile, in this process; the event is set when that ended.
 
-        What fails, the first launch raises. A launch that came before would compile the same launcher a second time.
-        None for a kernel that is not launched here.
+        A worker would have to start first, and the C compiler takes longer than most kernels do. What fails, the first
+        launch raises. A launch that came before would compile the same launcher a second time. None for a kernel that
+        is not launched here.
         """
         if job.target != self.launches_on:
             return None
@@ -294,8 +295,8 @@ class Compiler:
 
         def build() -> None:
             try:
-                with contextlib.suppress(KernellabError):
-                    self.pool.run(Job(build_launcher_of, job, f"The launcher of {job.closure.name}"), self.timeout_s)
+                with contextlib.suppress(*LAUNCHER_ERRORS):
+                    build_launcher(dict(job.signature), [path for path, _ in job.constants])
             finally:
                 ended.set()
 

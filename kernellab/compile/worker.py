@@ -22,7 +22,7 @@ from kernellab._triton.compiling import (
     raw_module,
     translate_errors,
 )
-from kernellab._triton.drivers import build_launcher, read_amd_resources, read_resources, spill_bytes
+from kernellab._triton.drivers import read_amd_resources, read_resources, spill_bytes
 from kernellab._triton.loading import load
 from kernellab._triton.mlir import flattened_parameters, graph_of_module
 from kernellab._triton.specialize import Specialization
@@ -64,11 +64,6 @@ def compile_kernel(request: BuildRequest, progress: Callable[[Any], None]) -> No
         _write(built, job, folder)
     except OSError as exc:
         raise unwritable(folder.parent, exc) from exc
-
-
-def build_launcher_of(job: CompileJob, progress: Callable[[Any], None]) -> None:
-    """Compile the C launcher of a job's signature into Triton's cache, before its first launch."""
-    build_launcher(dict(job.signature), [path for path, _ in job.constants])
 
 
 def unwritable(folder: Path, exc: OSError) -> StoreError:

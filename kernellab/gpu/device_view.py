@@ -8,11 +8,11 @@ from __future__ import annotations
 import itertools
 import math
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass
 from functools import lru_cache
 
-from kernellab._triton.device_binaries import BASIC, device_kernel
+from kernellab._triton.device_binaries import BASIC, KernelVariant, comparing_variants, device_kernel
 from kernellab._triton.device_kernels import BLOCK, DIMENSIONS
 from kernellab.gpu.driver import (
     DeviceBytes,
@@ -153,21 +153,31 @@ def _is_dense(spec: TensorSpec) -> bool:
     return _merge_dimensions(spec) in ([(math.prod(spec.shape), 1)], [(1, 1)])
 
 
-def _launch(name: str, spec: TensorSpec, arguments: Sequence[int], element: str, **constants: bool) -> None:
+def _launch(name: str, spec: TensorSpec, arguments: Sequence[int], element: str) -> None:
     """Launch a kernel on the elements of a view, if there are any."""
     count, dimensions = math.prod(spec.shape), _merge_dimensions(spec)
     if not count:
         return
     padded = [(1, 0)] * (DIMENSIONS - len(dimensions)) + dimensions
     sizes, strides = [size for size, _ in padded[1:]], [stride for _, stride in padded]
-    function = _function(name, current_device(), element, IS_DENSE=_is_dense(spec), **constants)
+    function = _function(KernelVariant(name, element, _is_dense(spec)), current_device())
     function.launch(-(-count // BLOCK), (*arguments, count, *sizes, *strides))
 
 
 @lru_cache
-def _function(name: str, device: int, element: str, **constants: bool) -> DeviceFunction:
-    kernel = device_kernel(name, capability_of(device), element, **constants)
+def _function(variant: KernelVariant, device: int) -> DeviceFunction:
+    kernel = device_kernel(variant, capability_of(device))
     return load_function(kernel.binary, kernel.name, kernel.parameters, kernel.threads, kernel.shared_bytes)
+
+
+def kernels_for(dtypes: Iterable[str]) -> tuple[KernelVariant, ...]:
+    """Return the kernels of redzones and stopwatch, and those that compare outputs of some of torch's dtypes."""
+    comparing = (comparing_variants(_element_of(dtype)) for dtype in dtypes if dtype in COMPARED_DTYPES)
+    return tuple(dict.fromkeys((*BASIC, *itertools.chain.from_iterable(comparing))))
+
+
+def _element_of(dtype: str) -> str:
+    return "u8" if dtype == "bool" else TRITON_NAMES[dtype]
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +204,7 @@ class Limits:
 def compare_views(got: DeviceView, want: DeviceView, limits: Limits) -> ElementDifference:
     """Compare ``got`` with ``want``, two views of one layout and format."""
     arguments = (got.data_ptr(), want.data_ptr())
-    element = "u8" if got.spec.dtype == "bool" else TRITON_NAMES[got.spec.dtype]
+    element = _element_of(got.spec.dtype)
     if not got.dtype.is_floating_point:
         counter = allocate(16).zero_()
         _launch("differing_integers", got.spec, (*arguments, counter.address), element)
@@ -244,10 +254,10 @@ def keep_busy(word: DeviceBytes) -> None:
 
 
 def _worker_kernel(name: str) -> DeviceFunction:
-    return _function(name, current_device(), "u8")
+    return _function(KernelVariant(name), current_device())
 
 
 def load_kernels() -> None:
     """Load the kernels of redzones and stopwatch, so that the first launch does not wait for them."""
-    for name in BASIC:
-        _worker_kernel(name)
+    for variant in BASIC:
+        _function(variant, current_device())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -288,6 +289,16 @@ def use_device(number: int) -> None:
         DriverError: there is no such device, or no driver.
     """
     _call("cuCtxSetCurrent", _primary_context(number))
+
+
+def begin_context(number: str) -> None:
+    """Begin to make the primary context of a device in the background, while this process imports its modules."""
+
+    def make() -> None:
+        with contextlib.suppress(DriverError):  # the first job will raise it
+            _primary_context(int(number))
+
+    threading.Thread(target=make, daemon=True).start()
 
 
 def current_device() -> int:

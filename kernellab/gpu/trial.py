@@ -11,15 +11,17 @@ import hashlib
 import json
 import numbers
 import threading
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Any
 
+from kernellab._triton.device_binaries import BASIC, KernelRequest, KernelVariant, compile_device_kernel
 from kernellab._triton.drivers import load_driver, specialization_of
 from kernellab.compile.entries import triton_files
 from kernellab.errors import KernellabError, RunError, StoreError, WorkerDied, WorkerTimeout, stopped_text
-from kernellab.gpu.driver import uuid_of
+from kernellab.gpu.device_view import kernels_for
+from kernellab.gpu.driver import begin_context, uuid_of
 from kernellab.gpu.ipc import BinaryLaunch, IpcExport, needs_torch_mapping
 from kernellab.gpu.worker import (
     UNTOUCHED,
@@ -28,6 +30,7 @@ from kernellab.gpu.worker import (
     TrialJob,
     TrialOutcome,
     WarmUp,
+    load_basic_kernels,
     subject_of,
     trial_error,
     try_launch,
@@ -40,9 +43,9 @@ from kernellab.launch.calls import Grid3
 from kernellab.launch.memory import reached_memory
 from kernellab.store import PassedTrial, TrialLog
 from kernellab.target import device_name, driver_version, has_cuda_context
-from kernellab.workers.forks_and_interrupts import in_background, rlock, run_uninterrupted
+from kernellab.workers.forks_and_interrupts import Stop, in_background, rlock, run_uninterrupted
 from kernellab.workers.process import ForkServer
-from kernellab.workers.worker import Job, Worker, WorkerKind
+from kernellab.workers.worker import Job, Pool, Worker, WorkerKind
 
 _SCHEMA = 1
 
@@ -76,51 +79,71 @@ def trial_record(
 
 
 _WARM_S = 120.0
+_STARTING = "Starting the GPU worker"
 
 
 @dataclass(slots=True)
 class GpuTrials:
     """The GPU workers and the specializations that passed their trial; ``log`` has earlier sessions.
 
-    A worker is a fork of a server that has imported its modules but has no CUDA context, so a new worker starts soon
-    after a fault. ``preload`` is the module of the jobs. Trials need no torch, which takes seconds to import; jobs that
-    do have a worker of their own, keyed by the device and True.
+    The first worker of a device makes its CUDA context while it imports its modules. Later ones are forks of a server
+    that has imported them and has no context, so that one starts soon after a fault. ``preload`` is the module of the
+    jobs. Trials need no torch, which takes seconds to import; jobs that do have a worker of their own, keyed by the
+    device and True. The workers' own kernels are compiled by ``compilers``, or without those where they are needed.
     """
 
     timeout_s: float
     enabled: bool = True
     log: TrialLog | None = None
     preload: str = try_launch.__module__
+    compilers: Pool | None = None
     _servers: dict[bool, ForkServer] = field(default_factory=dict)
     _workers: dict[tuple[int, bool], Worker] = field(default_factory=dict)
     _passed: set[tuple[str, int]] = field(default_factory=set)
     _passed_elsewhere: set[tuple[str, int, Hashable]] = field(default_factory=set)
     _prepared: set[int] = field(default_factory=set)
+    _builds: dict[KernelRequest, threading.Thread | None] = field(default_factory=dict)
+    _is_closed: bool = False
     _lock: threading.RLock = field(default_factory=rlock)
     _has_own_servers: bool = True
 
     def apart(self, timeout_s: float) -> GpuTrials:
         """Return trials in other workers, forked from the same servers; close them before these."""
         return GpuTrials(
-            timeout_s, preload=self.preload, _servers=self._servers, _lock=self._lock, _has_own_servers=False
+            timeout_s,
+            preload=self.preload,
+            compilers=self.compilers,
+            _servers=self._servers,
+            _lock=self._lock,
+            _has_own_servers=False,
         )
 
-    def start_server(self) -> None:
-        """Start to import the modules of the workers without torch, if there are trials and this process uses CUDA."""
-        if self.enabled and has_cuda_context():
-            run_uninterrupted(self._server(with_torch=False).start)
+    def start_process(self) -> None:
+        """Start the worker of the current device, if there are trials and this process uses CUDA; wait for nothing."""
+        if not self.enabled or not has_cuda_context():
+            return
+        import torch  # which made the context
+
+        device = torch.cuda.current_device()
+        self.worker(device).start()
+        self._begin_builds(torch.cuda.get_device_capability(device), BASIC)
 
     def start(self, device: int = 0, *, with_torch: bool = False) -> None:
-        """Start the worker of a device in the background, including its CUDA context."""
+        """Start the worker of a device in the background, including its CUDA context, then the server of later ones."""
 
         def run() -> None:
             with contextlib.suppress(KernellabError):  # the first trial will say it
                 self.wait_ready(device, with_torch=with_torch)
+                with self._lock:
+                    if not self._is_closed:
+                        self._server(with_torch=with_torch).start()
 
         in_background(run)
 
-    def wait_ready(self, device: int, *, with_torch: bool = False) -> None:
-        """Wait until the worker of a device has its CUDA context, so that no launch's time includes that.
+    def wait_ready(self, device: int, *, with_torch: bool = False, dtypes: Iterable[str] = ()) -> None:
+        """Wait until the worker of a device has its CUDA context and its kernels, so that no launch's time includes it.
+
+        ``dtypes`` are torch's names of those whose outputs are to be compared.
 
         Raises:
             WorkerTimeout, WorkerDied: it does not start.
@@ -128,9 +151,35 @@ class GpuTrials:
         """
         import torch  # only where there is a GPU
 
-        wanted = WarmUp(device, torch.cuda.get_device_capability(device), uuid_of(device))
-        job = Job(warm_up, wanted, "Starting the GPU worker")
-        self.worker(device, with_torch=with_torch).prepare(job, _WARM_S)
+        builds = self._begin_builds(torch.cuda.get_device_capability(device), kernels_for(dtypes))
+        worker, wanted, subject = self.worker(device, with_torch=with_torch), WarmUp(device, uuid_of(device)), _STARTING
+        worker.prepare(Job(warm_up, wanted, subject), _WARM_S)
+        for build in builds:
+            if build.is_alive():
+                run_uninterrupted(build.join, Stop(), subject)
+        worker.prepare(Job(load_basic_kernels, wanted, subject), _WARM_S)
+
+    def _begin_builds(self, capability: tuple[int, int], kernels: Iterable[KernelVariant]) -> list[threading.Thread]:
+        """Have kernels compiled that are not kept; return the threads that wait for these and for earlier ones."""
+        requests = [KernelRequest(kernel, capability) for kernel in kernels]
+        with self._lock:
+            for request in requests:
+                if request not in self._builds:
+                    self._builds[request] = self._begin_build(request)
+            return [build for request in requests if (build := self._builds[request]) is not None]
+
+    def _begin_build(self, request: KernelRequest) -> threading.Thread | None:
+        """Have a kernel compiled by a compile worker; what fails, the GPU worker tries itself."""
+        pool = self.compilers
+        if pool is None or request.is_kept():
+            return None
+        job, stop = Job(compile_device_kernel, request, _STARTING), Stop()
+
+        def build() -> None:
+            with contextlib.suppress(KernellabError):
+                pool.run(job, _WARM_S, stop=stop)
+
+        return pool.run_in_background(build, stop)
 
     def prepare(self) -> None:
         """Start the worker of the current device in the background, once."""
@@ -146,6 +195,8 @@ class GpuTrials:
 
     def close(self) -> None:
         """Stop the workers of all devices."""
+        with self._lock:
+            self._is_closed = True
         for worker in self._workers.values():
             worker.close()
         if self._has_own_servers:
@@ -263,7 +314,9 @@ class GpuTrials:
         with self._lock:
             server = self._server(with_torch=with_torch)
             if (device, with_torch) not in self._workers:
-                self._workers[device, with_torch] = Worker(WorkerKind(name, server.modules), server)
+                ahead = () if with_torch else (f"{begin_context.__module__}:{begin_context.__name__}:{device}",)
+                kind = WorkerKind(name, (*ahead, *server.modules))
+                self._workers[device, with_torch] = Worker(kind, server, waits_for_server=with_torch)
             return self._workers[device, with_torch]
 
     def _server(self, *, with_torch: bool) -> ForkServer:

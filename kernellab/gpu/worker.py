@@ -14,7 +14,6 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from kernellab._triton.device_binaries import BASIC, RunningCompiles, compile_ahead
 from kernellab._triton.drivers import (
     LAUNCH_ERRORS,
     compiled_from_files,
@@ -52,10 +51,9 @@ _OUTPUT_CHARS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class WarmUp:
-    """A device that a worker prepares for, its compute capability, (9, 0), and its UUID."""
+    """A device that a worker prepares for, and its UUID."""
 
     device: int
-    capability: tuple[int, int]
     uuid: bytes
 
 
@@ -100,11 +98,9 @@ class TrialOutcome:
 
 @dataclass(slots=True)
 class _Worker:
-    """The state of this process: scratch memory, shared by its successive launches, and its kernels."""
+    """The state of this process: scratch memory, shared by its successive launches."""
 
     scratch: dict[str, DeviceBytes] = field(default_factory=dict)
-    kernels: RunningCompiles | None = None
-    is_warm: bool = False
 
     def scratch_of(self, kind: str, size_bytes: int) -> DeviceBytes:
         """Return scratch memory of a kind, of at least ``size_bytes``; as zeros for an instrumented kernel."""
@@ -128,21 +124,19 @@ def use_device(number: int) -> None:
 
 
 def warm_up(job: WarmUp, progress: object) -> None:
-    """Make the CUDA context and load the redzone kernels, so that the first trial does not wait for them.
+    """Make the CUDA context, so that no launch waits for it.
 
     Raises:
         UsageError: the number means another device in this process.
     """
-    state = _worker()
-    if state.is_warm:
-        return
-    if state.kernels is None:
-        state.kernels = compile_ahead(job.capability)
     use_device(job.device)
     require_same_device(job, driver.uuid_of(job.device))
-    state.kernels.wait(BASIC)
+
+
+def load_basic_kernels(job: WarmUp, progress: object) -> None:
+    """Load the kernels of redzones and stopwatch, so that the first trial does not wait for them."""
+    use_device(job.device)
     load_kernels()
-    state.is_warm = True
 
 
 def require_same_device(job: WarmUp, uuid: bytes) -> None:
@@ -161,13 +155,6 @@ def require_same_device(job: WarmUp, uuid: bytes) -> None:
 def scratch_in_use() -> tuple[DeviceBytes, ...]:
     """Return the current scratch memory; a CUDA graph of a launch uses its address but does not keep it alive."""
     return tuple(_worker().scratch.values())
-
-
-def await_kernels() -> None:
-    """Wait until the worker's own kernels are compiled, if their compilation was started."""
-    kernels = _worker().kernels
-    if kernels is not None:
-        kernels.wait()
 
 
 def try_launch(job: TrialJob, progress: Callable[[Any], None]) -> TrialOutcome:

@@ -71,12 +71,12 @@ class Workspace:
         self.last_arguments: dict[str, dict[str, Any]] = {}
         self.passed_versions: dict[str, str] = {}
         self._spare: Scratch | None = None
-        self.compiler = Compiler(
-            self._pool, self._artifacts_folder(folder), self.settings.timeout_s, instead=self._spare_artifacts_folder
-        )
+        place = self._artifacts_folder(folder)
+        self.compiler = Compiler(self._pool, place, self.settings.timeout_s, instead=self._spare_artifacts_folder)
         kept = Store(None if self._scratch else folder)
         self.kernels = Registry(kept, self._revive, bind=self.bind, notebook=self.settings.notebook)
-        self._trials = GpuTrials(self.settings.timeout_s, self.settings.isolate, kept.trials, _GPU_HANDLERS)
+        timeout_s, isolate = self.settings.timeout_s, self.settings.isolate
+        self._trials = GpuTrials(timeout_s, isolate, kept.trials, _GPU_HANDLERS, self._pool)
         self.set_interpreting_aside()
 
     def set_interpreting_aside(self) -> None:
@@ -344,11 +344,11 @@ class Workspace:
         return UserCall(self.bind(kernel), grid, args, meta)
 
     def _start_workers_for(self, kernel: Any, *, compiling: bool) -> None:
-        """Start the workers of a new kernel, their servers before the driver is asked, which takes a while at first."""
+        """Start the workers of a kernel, their processes before the driver is asked, which takes time at first."""
         if is_kernel(kernel) and self.kernels.is_new(kernel):
             if compiling:
                 self._pool.start()
-            self._trials.start_server()
+            self._trials.start_process()
             self.launches.start_workers(compiling=compiling)
 
     @contextmanager

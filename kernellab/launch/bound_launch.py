@@ -5,7 +5,7 @@ Trials are made in a process of their own by `kernellab.gpu.trial`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -128,8 +128,8 @@ class Trials(Protocol):
     def start(self, device: int = 0, *, with_torch: bool = False) -> None:
         """Start the worker of a device in the background."""
 
-    def wait_ready(self, device: int, *, with_torch: bool = False) -> None:
-        """Wait until the worker of a device can launch.
+    def wait_ready(self, device: int, *, with_torch: bool = False, dtypes: Iterable[str] = ()) -> None:
+        """Wait until the worker of a device can launch, and compare outputs of some dtypes of torch.
 
         Raises:
             WorkerTimeout, WorkerDied: it does not start.

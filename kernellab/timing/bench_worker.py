@@ -17,7 +17,7 @@ from kernellab.gpu import driver
 from kernellab.gpu.device_view import DeviceView, is_comparable
 from kernellab.gpu.driver import DeviceBytes
 from kernellab.gpu.ipc import BinaryLaunch, import_memory, tensor_on
-from kernellab.gpu.worker import await_kernels, handle_of, scratch_in_use, use_device
+from kernellab.gpu.worker import handle_of, scratch_in_use, use_device
 from kernellab.launch.arguments import TensorSpec
 from kernellab.timing.bench_jobs import (
     NO_GROUP,
@@ -295,7 +295,6 @@ def _replay(held: object, graph: Any) -> None:
 def get_ready(job: Readiness, progress: object) -> None:
     """Load the kernels for comparing and flushing, which takes milliseconds, and torch where it is needed."""
     use_device(job.device)
-    await_kernels()
     driver_stopwatch().flush()
     for name, size_bytes in job.dtypes:
         spec = TensorSpec(0, 0, (2,), (1,), name, size_bytes)

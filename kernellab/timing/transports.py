@@ -145,7 +145,7 @@ class WorkerTransport(Transport):
             with suppress(KernellabError, OSError):  # the first measurement will raise it; a lab may close meanwhile
                 self._load_needs(device)
 
-        in_background(load_statistics, run, name="kernellab-bench")
+        in_background(run, load_statistics, name="kernellab-bench")
 
     def start(self) -> None:
         """Wait until the worker has its CUDA context.
@@ -206,7 +206,8 @@ class WorkerTransport(Transport):
         self.start()
 
     def _load_needs(self, device: int) -> None:
-        self.trials.wait_ready(device, with_torch=self._uses_torch_worker)
+        names = [name for name, _ in self.options.dtypes]
+        self.trials.wait_ready(device, with_torch=self._uses_torch_worker, dtypes=names)
         readiness = Readiness(device, self.options.dtypes, self._needs_torch)
         worker = self.trials.worker(device, with_torch=self._uses_torch_worker)
         worker.prepare(Job(bench_worker.get_ready, readiness, "Preparing the measurement"), _START_S)

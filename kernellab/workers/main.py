@@ -172,12 +172,12 @@ def _serve_as_kind(channel: Channel) -> None:
 
 
 def _preload(entries: Iterable[str]) -> None:
-    """Import modules; of ``module:function``, call the function as well."""
+    """Import modules; of ``module:function:argument...``, call the function as well."""
     for entry in entries:
-        module, _, function = entry.partition(":")
+        module, *call = entry.split(":")
         imported = importlib.import_module(module)
-        if function:
-            getattr(imported, function)()
+        if call:
+            getattr(imported, call[0])(*call[1:])
 
 
 def _lead_a_group(pid: int) -> None:

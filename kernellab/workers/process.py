@@ -305,6 +305,11 @@ class ForkServer:
         with self._lock:
             self.modules = tuple(dict.fromkeys((*self.modules, *modules)))
 
+    @property
+    def is_started(self) -> bool:
+        """Whether there is a server, which may still import its modules."""
+        return self._server is not None
+
     def start(self) -> None:
         """Start the server, without waiting for its imports."""
         with self._lock:

@@ -85,7 +85,8 @@ class WorkerCall:
 class WorkerKind:
     """How to start the processes of one kind: modules to import first and environment variables.
 
-    ``preload`` names modules; of ``module:function``, the function is called as well, once, before the first job.
+    ``preload`` names modules; of ``module:function:argument...``, the function is called as well, once, before the
+    first job.
     """
 
     name: str
@@ -130,12 +131,14 @@ def failure_of(exc: BaseException, *, detail: str = "") -> Failure:
 class Worker:
     """One process of a kind, started on demand and restarted after it died; forked by ``server``, if given.
 
-    A fork of the owning process gets its own worker. All access to the process runs in threads that interrupts do not
+    One that does not wait for a server which is not started is a new interpreter instead, and imports by itself. A fork
+    of the owning process gets its own worker. All access to the process runs in threads that interrupts do not
     reach.
     """
 
     kind: WorkerKind
     server: ForkServer | None = None
+    waits_for_server: bool = True
     _process: WorkerProcess | None = None
     _at_work: AtWork = field(default_factory=AtWork)
     _lock: threading.Lock = field(default_factory=lock)
@@ -224,7 +227,7 @@ class Worker:
             self._stop_process()  # it has nothing to say between jobs: the other end is gone
         if self._process is None:
             stop.check(subject)
-            if self.server is None:
+            if self.server is None or not (self.waits_for_server or self.server.is_started):
                 self._process = spawn(self.kind.preload, self.kind.environment)
             else:
                 self._process = self.server.fork(timeout_s, subject, stop)

@@ -12,7 +12,6 @@ import kernellab
 from kernellab._triton.drivers import build_launcher, compiled_from_files, compiles_launchers, specialization_of
 from kernellab.compile.entries import triton_files
 from kernellab.compile.types import compile_job
-from kernellab.compile.worker import build_launcher_of
 from kernellab.target import parse_target
 from tests import samples
 
@@ -42,10 +41,10 @@ def test_it_has_the_text_of_a_launch(lab: kernellab.Lab, sources: list[str], n: 
     from triton.backends.nvidia.driver import CudaLauncher
 
     arguments = (X, X, torch.zeros(64), n)
-    build_launcher_of(compile_job(samples.add_kernel, parse_target("cuda:90"), arguments, {"BLOCK": 16}), None)
-    compiled = lab.compile(samples.add_kernel, *arguments, BLOCK=16, target="cuda:90")
     job = compile_job(samples.add_kernel, parse_target("cuda:90"), arguments, {"BLOCK": 16})
     constants = tuple(path for path, _ in job.constants)
+    build_launcher(dict(job.signature), constants)
+    compiled = lab.compile(samples.add_kernel, *arguments, BLOCK=16, target="cuda:90")
     handle = compiled_from_files(triton_files(compiled), compiled.digest, dict(job.signature), constants)
     assert specialization_of(handle) == (dict(job.signature), constants)
     CudaLauncher(handle.src, handle.metadata)

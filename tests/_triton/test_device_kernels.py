@@ -6,8 +6,6 @@ import itertools
 import math
 import os
 import struct
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,10 +14,10 @@ import triton
 
 import kernellab
 from kernellab._triton import device_kernels as kernels
-from kernellab._triton.device_binaries import device_kernel
+from kernellab._triton.device_binaries import KernelRequest, KernelVariant, compile_device_kernel, device_kernel
 from kernellab.checking.comparison import output_difference
 from kernellab.checking.tolerance import LIMITS, largest_of, share_of_largest, smallest_of, unit_named
-from kernellab.gpu.device_view import COMPARED_DTYPES
+from kernellab.gpu.device_view import COMPARED_DTYPES, kernels_for
 from tests.tables import every
 
 BLOCK = 64
@@ -168,8 +166,8 @@ def test_limits_of_formats_are_those_of_torch() -> None:
     ("name", "data"), [("mark_zone", 1), ("fill_view", 1), ("differing_floats", 2), ("keep_busy", 0)]
 )
 def test_all_parameters_are_words_of_64_bits(name: str, data: int) -> None:
-    flags = {"IS_DENSE": True} if name in {"fill_view", "differing_floats"} else {}
-    kernel = device_kernel(name, (9, 0), "fp32" if "float" in name else "u8", **flags)
+    is_dense = name in {"fill_view", "differing_floats"}
+    kernel = device_kernel(KernelVariant(name, "fp32" if "float" in name else "u8", is_dense), (9, 0))
     assert kernel.binary.startswith(b"\x7fELF")
     assert kernel.threads == 128
     given = {"mark_zone": 3, "fill_view": 12, "differing_floats": 15, "keep_busy": 2}[name]
@@ -179,23 +177,43 @@ def test_all_parameters_are_words_of_64_bits(name: str, data: int) -> None:
 @pytest.mark.slow
 def test_a_kernel_is_kept_and_one_that_is_broken_written_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(triton.knobs.cache, "dir", str(tmp_path))
-    first = device_kernel("keep_busy", (9, 0))
+    first = device_kernel(KernelVariant("keep_busy"), (9, 0))
     (kept,) = tmp_path.glob("kernellab-*/*.cubin")
-    assert device_kernel("keep_busy", (9, 0)) == first
+    assert device_kernel(KernelVariant("keep_busy"), (9, 0)) == first
     whole = kept.read_bytes()
     for broken in (b"{", whole[:-1], whole[:40] + b"?" + whole[41:]):
         kept.write_bytes(broken)
-        assert device_kernel("keep_busy", (9, 0)) == first
+        assert device_kernel(KernelVariant("keep_busy"), (9, 0)) == first
         assert kept.read_bytes() == whole
 
 
 @pytest.mark.slow
-def test_what_compilers_print_is_not_taken_for_the_output_of_a_kernel(tmp_path: Path) -> None:
-    code = (
-        "from kernellab._triton import device_binaries; device_binaries._USUAL = (('keep_busy', 'u8', {}),); "
-        "device_binaries.compile_ahead((9, 0)).wait()"
-    )
-    environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path), "MLIR_ENABLE_DUMP": "1"}
-    ended = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True, timeout=60)
-    assert list(tmp_path.glob("kernellab-*/*.cubin"))
-    assert ended.stdout + ended.stderr == b""
+def test_a_compile_worker_compiles_one_without_the_settings_of_the_last_compile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(triton.knobs.cache, "dir", str(tmp_path))
+    monkeypatch.setenv("MLIR_ENABLE_DUMP", "1")
+    request = KernelRequest(KernelVariant("keep_busy"), (9, 0))
+    assert not request.is_kept()
+    compile_device_kernel(request, None)
+    assert request.is_kept()
+    assert "MLIR_ENABLE_DUMP" not in os.environ
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "compared"),
+    [
+        ([], set()),
+        (["float16"], {("fill_view", "u64"), ("largest_size", "fp16"), ("differing_floats", "fp16")}),
+        (["bool", "int64"], {("fill_view", "u64"), ("differing_integers", "u8"), ("differing_integers", "i64")}),
+        (["float8_e5m2"], set()),
+    ],
+)
+def test_the_kernels_for_outputs_of_some_dtypes_are_those_that_compare_them(
+    dtypes: list[str], compared: set[tuple[str, str]]
+) -> None:
+    variants = kernels_for(dtypes)
+    assert {variant.name for variant in variants if not variant.is_dense} == {
+        "mark_zone", "zone_damage", "sum_of_bytes", "keep_busy",
+    }  # fmt: skip
+    assert {(variant.name, variant.element) for variant in variants if variant.is_dense} == compared

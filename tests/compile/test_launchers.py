@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,30 +11,25 @@ import pytest
 import torch
 
 import kernellab
-from kernellab.compile.worker import build_launcher_of
-from kernellab.errors import WorkerError
 from kernellab.target import parse_target
 from tests import samples
 
 X, OUT = torch.rand(64), torch.zeros(64)
 
 
-class Jobs:
-    """The jobs of a pool; that of a launcher fails where ``fails``."""
+class Builds:
+    """The launchers that were built, by the types of their parameters; ``fails`` as where there is no C compiler."""
 
-    def __init__(self, run: Callable[..., Any], *, fails: bool = False) -> None:
-        self.run_job, self.fails = run, fails
-        self.launchers: list[Any] = []
+    def __init__(self, *, fails: bool = False) -> None:
+        self.fails = fails
+        self.signatures: list[dict[str, Any]] = []
         self.may_end = threading.Event()
 
-    def run(self, job: Any, *limits: Any, **more: Any) -> Any:
-        if job.handler is not build_launcher_of:
-            return self.run_job(job, *limits, **more)
+    def build(self, signature: dict[str, Any], constants: list[tuple[int, ...]]) -> None:
         assert self.may_end.wait(30)
-        self.launchers.append(job.payload)
+        self.signatures.append(signature)
         if self.fails:
-            raise WorkerError("no compiler")
-        return None
+            raise RuntimeError("Failed to find C compiler.")
 
 
 @pytest.fixture
@@ -48,36 +43,36 @@ def fresh(tmp_path: Path) -> Iterator[kernellab.Lab]:
 def test_the_launcher_of_a_new_signature_is_built_once_beside_the_kernel(
     fresh: kernellab.Lab, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
-    jobs = Jobs(fresh.compiler.pool.run, fails=fails)
-    monkeypatch.setattr(fresh.compiler.pool, "run", jobs.run)
+    builds = Builds(fails=fails)
+    monkeypatch.setattr("kernellab.compile.cache.build_launcher", builds.build)
     fresh.compiler.launches_on = parse_target("cuda:90")
-    jobs.may_end.set()
+    builds.may_end.set()
     for block in (16, 32):
         assert fresh.compile(samples.add_kernel, X, X, OUT, 64, BLOCK=block).binary
-    assert [dict(job.signature)["x_ptr"] for job in jobs.launchers] == ["*fp32"]
+    assert [signature["x_ptr"] for signature in builds.signatures] == ["*fp32"]
     fresh.compile(samples.add_kernel, X.double(), X, OUT, 64, BLOCK=16)
-    assert [dict(job.signature)["x_ptr"] for job in jobs.launchers] == ["*fp32", "*fp64"]
+    assert [signature["x_ptr"] for signature in builds.signatures] == ["*fp32", "*fp64"]
 
 
 @pytest.mark.slow
 def test_a_compiled_kernel_is_not_launched_before_its_launcher_is_there(
     fresh: kernellab.Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    jobs = Jobs(fresh.compiler.pool.run)
-    monkeypatch.setattr(fresh.compiler.pool, "run", jobs.run)
+    builds = Builds()
+    monkeypatch.setattr("kernellab.compile.cache.build_launcher", builds.build)
     fresh.compiler.launches_on = parse_target("cuda:90")
-    threading.Timer(2.0, jobs.may_end.set).start()
+    threading.Timer(2.0, builds.may_end.set).start()
     fresh.compile(samples.add_kernel, X, X, OUT, 64, BLOCK=16)
-    assert len(jobs.launchers) == 1
+    assert len(builds.signatures) == 1
 
 
 @pytest.mark.slow
 def test_a_kernel_for_another_target_gets_no_launcher(fresh: kernellab.Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    jobs = Jobs(fresh.compiler.pool.run)
-    monkeypatch.setattr(fresh.compiler.pool, "run", jobs.run)
+    builds = Builds()
+    monkeypatch.setattr("kernellab.compile.cache.build_launcher", builds.build)
     fresh.compiler.launches_on = parse_target("cuda:80")
     fresh.compile(samples.add_kernel, X, X, OUT, 64, BLOCK=16)
-    assert jobs.launchers == []
-    jobs.may_end.set()
+    assert builds.signatures == []
+    builds.may_end.set()
     fresh.compile(samples.add_kernel, X, X, OUT, 64, BLOCK=16, target="cuda:80")
-    assert len(jobs.launchers) == 1
+    assert len(builds.signatures) == 1

@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 import torch
 
-from kernellab._triton.device_binaries import device_kernel
+from kernellab._triton.device_binaries import KernelVariant, device_kernel
 from kernellab.checking.comparison import agree, output_difference
 from kernellab.gpu import driver
 from kernellab.gpu.device_view import COMPARED_DTYPES, DeviceView, keep_busy
@@ -156,7 +156,7 @@ def test_a_kernel_that_nobody_holds_is_unloaded() -> None:
     def taken_by(launches: int) -> int:
         before = driver.free_bytes()
         for _ in range(launches):
-            kernel = device_kernel("keep_busy", driver.capability_of(driver.current_device()))
+            kernel = device_kernel(KernelVariant("keep_busy"), driver.capability_of(driver.current_device()))
             module = ctypes.c_void_p()
             driver._call("cuModuleLoadData", ctypes.byref(module), ctypes.c_char_p(kernel.binary))
             assert module.value is not None

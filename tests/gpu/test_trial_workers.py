@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 import kernellab
+from kernellab._triton.device_binaries import KernelRequest
 from kernellab.errors import UsageError
 from kernellab.gpu.driver import IpcHandle
 from kernellab.gpu.ipc import BinaryLaunch, Memory, Tables
 from kernellab.gpu.trial import GpuTrials
 from kernellab.gpu.worker import Ending, Placing, TrialJob, TrialOutcome, WarmUp, require_same_device
 from kernellab.target import parse_target
+from kernellab.workers.forks_and_interrupts import Stop, in_background
 from kernellab.workers.worker import Job
 from tests.gpu.test_ipc import launch_on
 
@@ -63,9 +66,41 @@ def test_what_only_torch_can_map_is_tried_where_torch_is_imported_already(
     job = TrialJob("add_kernel", BinaryLaunch((), "abc", (), (), (3, 1, 1), ()), 0, (memory,), Tables())
     trials._run_trial(launch_on(lab), job, None)
     is_lost = ending is Ending.FAULT
-    assert workers.pop(with_torch).asked == ["warm_up", "try_launch", *["close"] * is_lost]
+    assert workers.pop(with_torch).asked == ["warm_up", "load_basic_kernels", "try_launch", *["close"] * is_lost]
     assert [each.asked for each in workers.values()] == [[]]
     assert started == [with_torch] * is_lost
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_kernels_of_the_worker_are_compiled_once_by_compile_workers_before_it_loads_them(
+    monkeypatch: pytest.MonkeyPatch, is_kept: bool
+) -> None:
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr("kernellab.gpu.trial.uuid_of", lambda device: b"")
+    monkeypatch.setattr(KernelRequest, "is_kept", lambda request: is_kept)
+    steps: list[str] = []
+
+    def run(job: Job[Any, Any], timeout_s: float, stop: Stop) -> None:
+        steps.append(job.payload.variant.name)
+
+    pool: Any = SimpleNamespace(run=run, run_in_background=lambda step, stop: in_background(step))
+    worker: Any = SimpleNamespace(prepare=lambda job, timeout_s: steps.append(job.handler.__name__))
+    trials = GpuTrials(10.0, compilers=pool, _workers={(0, False): worker})
+    monkeypatch.setattr(GpuTrials, "worker", lambda self, device, *, with_torch: worker)
+    for _ in range(2):
+        trials.wait_ready(0, dtypes=["float16"])
+    compiled = {
+        "mark_zone",
+        "zone_damage",
+        "sum_of_bytes",
+        "keep_busy",
+        "fill_view",
+        "largest_size",
+        "differing_floats",
+    }
+    before_loading = steps[: steps.index("load_basic_kernels")]
+    assert {*before_loading} == {"warm_up", *(() if is_kept else compiled)}
+    assert steps[len(before_loading) :] == ["load_basic_kernels", "warm_up", "load_basic_kernels"]
 
 
 def test_trials_apart_take_other_workers_of_the_same_servers_and_leave_these_open() -> None:
@@ -85,9 +120,9 @@ def test_trials_apart_take_other_workers_of_the_same_servers_and_leave_these_ope
 
 
 def test_a_worker_that_numbers_devices_in_another_way_is_refused() -> None:
-    require_same_device(WarmUp(0, (9, 0), b"one"), b"one")
+    require_same_device(WarmUp(0, b"one"), b"one")
     with pytest.raises(UsageError, match="cuda:0 of this process is another GPU for its worker: CUDA_VISIBLE_DEVICES"):
-        require_same_device(WarmUp(0, (9, 0), b"one"), b"two")
+        require_same_device(WarmUp(0, b"one"), b"two")
 
 
 @pytest.mark.parametrize(("target", "is_tried"), [("cuda:90", True), ("hip:gfx942", False)])

@@ -125,7 +125,7 @@ def worker_bench(worker: FakeWorker) -> GpuBench:
     trials: Any = SimpleNamespace(
         worker=lambda device, with_torch: worker,
         start=lambda device, with_torch: worker.starts.append(device),
-        wait_ready=lambda device, with_torch: worker.run(Job(warm_up, WarmUp(device, (9, 0), b""), "the worker"), 1.0),
+        wait_ready=lambda device, with_torch, dtypes: worker.run(Job(warm_up, WarmUp(device, b""), "the worker"), 1.0),
     )
     options = BenchOptions("copy", 1.0, dtypes=(("float32", 4),), device=0)
     return GpuBench(options, WorkerTransport(options, trials))
@@ -159,7 +159,7 @@ def test_memory_that_only_torch_can_map_is_timed_where_torch_is_imported_already
 
         return SimpleNamespace(pid=1, run=run, prepare=run)
 
-    trials: Any = SimpleNamespace(worker=worker, wait_ready=lambda device, with_torch: None)
+    trials: Any = SimpleNamespace(worker=worker, wait_ready=lambda device, with_torch, dtypes: None)
     launch: Any = SimpleNamespace(**{**vars(LAUNCH), "arguments": {"x": torch.zeros(4)}})
     options = BenchOptions("copy", 1.0, device=0, placed=lambda implementation: launch)
     bench = GpuBench(options, WorkerTransport(options, trials, stays))
