@@ -12,6 +12,7 @@ import torch
 import kernellab
 from kernellab._triton.device_binaries import KernelRequest
 from kernellab.errors import UsageError
+from kernellab.gpu.device_view import kernels_for
 from kernellab.gpu.driver import IpcHandle
 from kernellab.gpu.ipc import BinaryLaunch, Memory, Tables
 from kernellab.gpu.trial import GpuTrials
