@@ -57,20 +57,25 @@ class DeviceKernel:
 
 @dataclass(frozen=True, slots=True)
 class KernelRequest:
-    """A kernel to be compiled for a compute capability, (9, 0)."""
+    """A kernel to be compiled for a compute capability, (9, 0), into a file."""
 
     variant: KernelVariant
     capability: tuple[int, int]
+    file: Path
 
-    def is_kept(self) -> bool:
-        """Whether its file is in Triton's cache folder."""
-        return _path(self.variant, self.capability).exists()
+
+def request_of(variant: KernelVariant, capability: tuple[int, int]) -> KernelRequest:
+    """The request for a kernel where this process looks for it."""
+    return KernelRequest(variant, capability, _path(variant, capability))
 
 
 def compile_device_kernel(request: KernelRequest, progress: object) -> None:
-    """Compile a kernel into its file, in a compile worker, while the GPU worker makes its context."""
-    take_compiler_environment(())  # what a user's compile has set in this process holds for none of the lab's own
-    device_kernel(request.variant, request.capability)
+    """Compile a kernel into its file, in a compile worker, while the GPU worker makes its context.
+
+    What a user's compile has set in this process holds for none of the lab's own.
+    """
+    take_compiler_environment(())
+    _keep(_compile_kernel(request.variant, request.capability), request.file)
 
 
 def device_kernel(variant: KernelVariant, capability: tuple[int, int]) -> DeviceKernel:
@@ -82,10 +87,14 @@ def device_kernel(variant: KernelVariant, capability: tuple[int, int]) -> Device
     with contextlib.suppress(OSError, ValueError, TypeError):  # absent, or broken: it is written anew
         return _unpack_kernel(path.read_bytes())
     kernel = _compile_kernel(variant, capability)
+    _keep(kernel, path)
+    return kernel
+
+
+def _keep(kernel: DeviceKernel, path: Path) -> None:
     with contextlib.suppress(OSError):  # then the next process compiles it again
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, _pack_kernel(kernel))
-    return kernel
 
 
 def _pack_kernel(kernel: DeviceKernel) -> bytes:

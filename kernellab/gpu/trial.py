@@ -16,7 +16,13 @@ from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from kernellab._triton.device_binaries import BASIC, KernelRequest, KernelVariant, compile_device_kernel
+from kernellab._triton.device_binaries import (
+    BASIC,
+    KernelRequest,
+    KernelVariant,
+    compile_device_kernel,
+    request_of,
+)
 from kernellab._triton.drivers import load_driver, specialization_of
 from kernellab.compile.entries import triton_files
 from kernellab.errors import KernellabError, RunError, StoreError, WorkerDied, WorkerTimeout, stopped_text
@@ -161,7 +167,7 @@ class GpuTrials:
 
     def _begin_builds(self, capability: tuple[int, int], kernels: Iterable[KernelVariant]) -> list[threading.Thread]:
         """Have kernels compiled that are not kept; return the threads that wait for these and for earlier ones."""
-        requests = [KernelRequest(kernel, capability) for kernel in kernels]
+        requests = [request_of(kernel, capability) for kernel in kernels]
         with self._lock:
             for request in requests:
                 if request not in self._builds:
@@ -171,7 +177,7 @@ class GpuTrials:
     def _begin_build(self, request: KernelRequest) -> threading.Thread | None:
         """Have a kernel compiled by a compile worker; what fails, the GPU worker tries itself."""
         pool = self.compilers
-        if pool is None or request.is_kept():
+        if pool is None or request.file.exists():
             return None
         job, stop = Job(compile_device_kernel, request, _STARTING), Stop()
 

@@ -312,8 +312,11 @@ class ForkServer:
 
     def start(self) -> None:
         """Start the server, without waiting for its imports."""
-        with self._lock:
-            self._running()
+        if self._lock.acquire(blocking=False):  # else a fork waits for the imports of a server that it started
+            try:
+                self._running()
+            finally:
+                self._lock.release()
 
     def fork(self, timeout_s: float, subject: str, stop: Stop) -> WorkerProcess:
         """Return a new worker for a job of ``timeout_s``; replace a server that died or does not answer.

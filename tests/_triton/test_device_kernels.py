@@ -14,7 +14,7 @@ import triton
 
 import kernellab
 from kernellab._triton import device_kernels as kernels
-from kernellab._triton.device_binaries import KernelRequest, KernelVariant, compile_device_kernel, device_kernel
+from kernellab._triton.device_binaries import KernelVariant, compile_device_kernel, device_kernel, request_of
 from kernellab.checking.comparison import output_difference
 from kernellab.checking.tolerance import LIMITS, largest_of, share_of_largest, smallest_of, unit_named
 from kernellab.gpu.device_view import COMPARED_DTYPES, kernels_for
@@ -188,16 +188,21 @@ def test_a_kernel_is_kept_and_one_that_is_broken_written_anew(tmp_path: Path, mo
 
 
 @pytest.mark.slow
-def test_a_compile_worker_compiles_one_without_the_settings_of_the_last_compile(
+def test_a_compile_worker_compiles_one_for_this_process_without_the_settings_of_its_last_compile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(triton.knobs.cache, "dir", str(tmp_path))
+    variant = KernelVariant("keep_busy")
+    request = request_of(variant, (9, 0))
+    monkeypatch.setattr(triton.knobs.cache, "dir", str(tmp_path / "of the worker"))
     monkeypatch.setenv("MLIR_ENABLE_DUMP", "1")
-    request = KernelRequest(KernelVariant("keep_busy"), (9, 0))
-    assert not request.is_kept()
     compile_device_kernel(request, None)
-    assert request.is_kept()
     assert "MLIR_ENABLE_DUMP" not in os.environ
+    assert [*tmp_path.rglob("*.cubin")] == [request.file]
+    written = request.file.read_bytes()
+    monkeypatch.setattr(triton.knobs.cache, "dir", str(tmp_path))
+    assert device_kernel(variant, (9, 0)).binary in written
+    assert request.file.read_bytes() == written
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -53,4 +56,22 @@ def test_one_that_waits_is_a_fork_from_the_first() -> None:
         assert server.is_started
     finally:
         worker.close()
+        server.close()
+
+
+@pytest.mark.slow
+def test_to_start_a_server_waits_for_no_fork_that_waits_for_its_imports(tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "slow_to_import.py").write_text("import time\ntime.sleep(2)\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    server, stop = ForkServer(("slow_to_import",), {}), Stop()
+    forked: list[Any] = []
+    thread = threading.Thread(target=lambda: forked.append(server.fork(30, "a fork", stop)))
+    thread.start()
+    try:
+        while not server.is_started:
+            time.sleep(0.01)
+        server.start()
+        assert not forked
+    finally:
+        thread.join()
         server.close()
