@@ -263,8 +263,6 @@ class Compiler:
             with _writing(folder):
                 scratch.mkdir(parents=True)
             self._run_job(compile_kernel, BuildRequest(job, scratch, temporary), job, stop)
-            while launcher is not None and not launcher.wait(TICK_S):
-                stop.check(_subject(job))
             built = _read_built(scratch, digest, job)
             with _writing(folder):
                 final.parent.mkdir(exist_ok=True)
@@ -274,6 +272,8 @@ class Compiler:
                     if not final.is_dir():  # a second process may have built the same job; its result stays
                         raise
                     built = _read_built(final, digest, job)
+            while launcher is not None and not launcher.wait(TICK_S):
+                stop.check(_subject(job))
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
             shutil.rmtree(temporary, ignore_errors=True)

@@ -109,6 +109,7 @@ class GpuTrials:
     _passed_elsewhere: set[tuple[str, int, Hashable]] = field(default_factory=set)
     _prepared: set[int] = field(default_factory=set)
     _builds: dict[KernelRequest, threading.Thread | None] = field(default_factory=dict)
+    _driver: threading.Thread | None = None
     _is_closed: bool = False
     _lock: threading.RLock = field(default_factory=rlock)
     _has_own_servers: bool = True
@@ -160,9 +161,9 @@ class GpuTrials:
         builds = self._begin_builds(torch.cuda.get_device_capability(device), kernels_for(dtypes))
         worker, wanted, subject = self.worker(device, with_torch=with_torch), WarmUp(device, uuid_of(device)), _STARTING
         worker.prepare(Job(warm_up, wanted, subject), _WARM_S)
-        for build in builds:
-            if build.is_alive():
-                run_uninterrupted(build.join, Stop(), subject)
+        for ahead in (self._driver, *builds):  # the worker would compile what is not there yet a second time
+            if ahead is not None and ahead.is_alive():
+                run_uninterrupted(ahead.join, Stop(), subject)
         worker.prepare(Job(load_basic_kernels, wanted, subject), _WARM_S)
 
     def _begin_builds(self, capability: tuple[int, int], kernels: Iterable[KernelVariant]) -> list[threading.Thread]:
@@ -196,8 +197,8 @@ class GpuTrials:
             is_new = device not in self._prepared
             self._prepared.add(device)
         if is_new:
+            self._driver = self._driver or in_background(load_driver)  # for the launches here, too
             self.start(device)
-            in_background(load_driver)  # for the launches here, which follow the trials
 
     def close(self) -> None:
         """Stop the workers of all devices."""

@@ -129,12 +129,12 @@ def warm_up(job: WarmUp, progress: object) -> None:
     Raises:
         UsageError: the number means another device in this process.
     """
-    use_device(job.device)
+    driver.use_device(job.device)
     require_same_device(job, driver.uuid_of(job.device))
 
 
 def load_basic_kernels(job: WarmUp, progress: object) -> None:
-    """Load the kernels of redzones and stopwatch, so that the first trial does not wait for them."""
+    """Load Triton's driver, and the kernels of redzones and stopwatch, so that the first trial does not wait."""
     use_device(job.device)
     load_kernels()
 
