@@ -48,6 +48,7 @@ _NO_METADATA = SimpleNamespace(
     **dict.fromkeys(("global_scratch_align", "profile_scratch_align", "num_ctas"), 1),
 )
 _MAX_THREADS = 1024
+_TOOL_S = 60
 LAUNCH_ERRORS: tuple[type[Exception], ...] = (OutOfResources, RuntimeError, ValueError, TypeError, OverflowError)
 LAUNCHER_ERRORS: tuple[type[Exception], ...] = (RuntimeError, OSError, ImportError, subprocess.SubprocessError)
 """Why Triton cannot compile a launcher: no C compiler, one that fails, or a module that cannot be loaded."""
@@ -64,9 +65,18 @@ class BinaryResources:
 
 def read_resources(cubin: Path) -> BinaryResources | None:
     """The resources of a cubin, by ``cuobjdump --dump-resource-usage``; None where that cannot read it."""
-    text = _tool_output([knobs.nvidia.cuobjdump.path, "--dump-resource-usage", str(cubin)])
-    match = re.search(r"REG:(\d+)\s+STACK:(\d+)\s+SHARED:(\d+)", text or "")
-    return BinaryResources(int(match[1]), int(match[2]), int(match[3])) if match else None
+    return begin_reading_resources(cubin)()
+
+
+def begin_reading_resources(cubin: Path) -> Callable[[], BinaryResources | None]:
+    """Start to read the resources of a cubin in another process; the returned function waits for them."""
+    tool = _start_tool([knobs.nvidia.cuobjdump.path, "--dump-resource-usage", str(cubin)])
+
+    def resources() -> BinaryResources | None:
+        match = re.search(r"REG:(\d+)\s+STACK:(\d+)\s+SHARED:(\d+)", _output_of(tool) or "")
+        return BinaryResources(int(match[1]), int(match[2]), int(match[3])) if match else None
+
+    return resources
 
 
 def read_amd_resources(amdgcn: str) -> dict[str, int | None] | None:
@@ -109,12 +119,22 @@ def spill_bytes(stack_bytes: int, log: str, ptx: str) -> int:
 
 def disassemble(cubin: Path) -> str | None:
     """The SASS of a cubin with source lines, by ``nvdisasm -gi -c``; None where that cannot read it."""
-    return _tool_output([knobs.nvidia.nvdisasm.path, "-gi", "-c", str(cubin)])
+    return _output_of(_start_tool([knobs.nvidia.nvdisasm.path, "-gi", "-c", str(cubin)]))
 
 
-def _tool_output(command: list[str]) -> str | None:
-    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    return result.stdout if result.returncode == 0 else None
+def _start_tool(command: list[str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+
+def _output_of(tool: subprocess.Popen[str]) -> str | None:
+    """The output of a tool when it has ended; None where it failed."""
+    with tool:
+        try:
+            text, _ = tool.communicate(timeout=_TOOL_S)
+        except subprocess.TimeoutExpired:
+            tool.kill()
+            raise
+    return text if tool.returncode == 0 else None
 
 
 def compiled_from_files(

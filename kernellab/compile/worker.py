@@ -22,7 +22,7 @@ from kernellab._triton.compiling import (
     raw_module,
     translate_errors,
 )
-from kernellab._triton.drivers import read_amd_resources, read_resources, spill_bytes
+from kernellab._triton.drivers import begin_reading_resources, read_amd_resources, spill_bytes
 from kernellab._triton.loading import load
 from kernellab._triton.mlir import flattened_parameters, graph_of_module
 from kernellab._triton.specialize import Specialization
@@ -113,20 +113,21 @@ def _write(built: CompileOutput, job: CompileJob, folder: Path) -> None:
     files = dict(built.files)
     for name, content in files.items():
         (folder / name).write_bytes(content)
+    binary = _begin_binary_summary(folder, job, built.ptxas_log)  # read while the rest is written
     metadata = json.loads(next(c for n, c in built.files.items() if n.endswith(".json")))
+    files[GRAPH] = graph_to_json(built.graph).encode()
+    (folder / GRAPH).write_bytes(files[GRAPH])
+    (folder / EFFECTS).write_text(effects_to_json(effects_of(built.graph)))
+    (folder / SUBJECT).write_text(subject_text(job))
     summary = {
         "seconds": sum(built.stage_seconds.values()),
         "stage_seconds": dict(built.stage_seconds),
         "shared_bytes": metadata["shared"],
         "tensor_memory_columns": metadata.get("tmem_size") or None,
         "threads": metadata["num_warps"] * job.target.warp_size,
-        "binary": _binary_summary(folder, job, built.ptxas_log),
+        "checksums": {name: zlib.crc32(content) for name, content in files.items()},
+        "binary": binary(),
     }
-    files[GRAPH] = graph_to_json(built.graph).encode()
-    (folder / GRAPH).write_bytes(files[GRAPH])
-    (folder / EFFECTS).write_text(effects_to_json(effects_of(built.graph)))
-    (folder / SUBJECT).write_text(subject_text(job))
-    summary["checksums"] = {name: zlib.crc32(content) for name, content in files.items()}
     (folder / SUMMARY).write_text(json.dumps(summary))
 
 
@@ -165,11 +166,18 @@ def _specialized_kernel(job: CompileJob) -> tuple[Any, Specialization]:
     return loaded.kernel, Specialization(dict(job.signature), constants, dict(job.attributes), dict(job.options))
 
 
-def _binary_summary(folder: Path, job: CompileJob, log: str) -> Mapping[str, int | None] | None:
+def _begin_binary_summary(folder: Path, job: CompileJob, log: str) -> Callable[[], Mapping[str, int | None] | None]:
+    """Start to read the resources of the binary; the returned function waits for them."""
     if job.target.backend != "cuda":
-        return read_amd_resources(next(folder.glob("*.amdgcn")).read_text())
-    resources = read_resources(next(folder.glob("*.cubin")))
-    if resources is None:
-        return None
-    ptx = next(folder.glob("*.ptx")).read_text()
-    return {**asdict(resources), "spill_bytes": spill_bytes(resources.stack_bytes, log, ptx)}
+        text = next(folder.glob("*.amdgcn")).read_text()
+        return lambda: read_amd_resources(text)
+    resources_of = begin_reading_resources(next(folder.glob("*.cubin")))
+
+    def summary() -> Mapping[str, int | None] | None:
+        resources = resources_of()
+        if resources is None:
+            return None
+        ptx = next(folder.glob("*.ptx")).read_text()
+        return {**asdict(resources), "spill_bytes": spill_bytes(resources.stack_bytes, log, ptx)}
+
+    return summary
