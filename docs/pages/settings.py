@@ -17,7 +17,7 @@ MEANINGS = {
     "KERNELLAB_TIMEOUT": "Seconds after which a job in a worker is stopped.",
     "KERNELLAB_CACHE_MB": "How large the folder of compiled kernels may grow, and the history once more.",
     "KERNELLAB_ISOLATE": "`0` launches on a GPU without a trial launch in another process.",
-    "KERNELLAB_PROGRESS": "`0` shows no live progress, for notebooks whose outputs are compared.",
+    "KERNELLAB_PROGRESS": "`0` shows no live progress and each card once, for notebooks whose outputs are compared.",
     "KERNELLAB_PREDICT": "`0` leaves the predicted times of cards and sliders out, which take up to a second of CPU.",
 }
 

@@ -31,7 +31,6 @@ from kernellab.launch.pointers import annotated_arguments, mock_arguments
 from kernellab.launch.recording import LaunchRecord, Recorder
 from kernellab.notebook.cell_kernels import CellKernels, Namespace, follow_new_threads
 from kernellab.notebook.cell_launches import (
-    CellPredictions,
     CheckOption,
     CheckOutcomes,
     birth_in_record,
@@ -41,6 +40,7 @@ from kernellab.notebook.cell_launches import (
     values_of_record,
     with_explanation,
 )
+from kernellab.notebook.cell_predictions import CellPredictions, PendingReport
 from kernellab.notebook.expressions import evaluate
 from kernellab.notebook.lab_opening import load_card
 from kernellab.registry import launched_version, remember
@@ -99,9 +99,9 @@ class _Cell:
 def run_cell(
     lab: Lab, text: str, namespace: Namespace, file: str, options: CellOptions, show: Callable[[Any], None]
 ) -> CellReport:
-    """Execute a cell without ``await``; see `run_cell_async`."""
+    """Execute a cell without ``await``, and wait for its predictions; see `run_cell_async`."""
     __tracebackhide__ = True
-    return run_without_loop(run_cell_async(lab, text, namespace, file, options, show))
+    return run_without_loop(run_cell_async(lab, text, namespace, file, options, show)).complete()
 
 
 def run_without_loop(work: Coroutine[Any, Any, _Result]) -> _Result:
@@ -128,8 +128,8 @@ async def run_cell_async(
     options: CellOptions,
     show: Callable[[Any], None],
     compiler: codeop.Compile | None = None,
-) -> CellReport:
-    """Execute a cell in ``namespace`` and report on its kernels.
+) -> PendingReport:
+    """Execute a cell in ``namespace`` and report on its kernels; their predicted times may come later.
 
     ``file`` is the name that tracebacks and IR locations give the cell; line 1 of it is the line of the magic. The
     value of a last expression goes to ``show``. What was defined and launched before an error stays. A check that
@@ -162,9 +162,10 @@ async def run_cell_async(
             checks = options.checks if options.run else ()
             check_outcomes = check_launches(checks, recorder, lab.launches, namespace)
         reports = [
-            _kernel_report(lab, recorder, record, version, check_outcomes.of(record), predictions)
+            _kernel_report(lab, recorder, record, version, check_outcomes.of(record))
             for record, version in _store_launches(cell, recorder, check_outcomes)
         ]
+        requests = tuple(predictions.request(record) for record in recorder.records.values())
         if options.tune:
             for tuning in _tune_launched(cell, recorder, options.checks, check_outcomes):
                 show(tuning)
@@ -177,9 +178,8 @@ async def run_cell_async(
         with lab.compiling_for(options.target):
             pairs = zip(reports, recorder.records.values(), strict=True)
             reports = [with_explanation(lab, recorder, report, record) for report, record in pairs]
-    return CellReport(
-        tuple(reports), tuple(_launch_hints(cell, recorder)), options.show, tuple(check_outcomes.problems)
-    )
+    hints, problems = tuple(_launch_hints(cell, recorder)), tuple(check_outcomes.problems)
+    return PendingReport(CellReport(tuple(reports), hints, options.show, problems), requests)
 
 
 def _launch_hints(cell: _Cell, recorder: Recorder) -> Iterator[str]:
@@ -410,12 +410,7 @@ def _store_launches(
 
 
 def _kernel_report(
-    lab: Lab,
-    recorder: Recorder,
-    record: LaunchRecord,
-    version: Version | None,
-    checks: tuple[Check, ...],
-    predictions: CellPredictions,
+    lab: Lab, recorder: Recorder, record: LaunchRecord, version: Version | None, checks: tuple[Check, ...]
 ) -> KernelReport:
     closure = record.closure or closure_of(record.kernel)[0]
     entry = closure.functions[0]
@@ -437,7 +432,6 @@ def _kernel_report(
             *((f"the grid {record.grid} is empty: nothing was launched",) if is_empty else ()),
             *offer_of_difference(lab, version, checks),
         ),
-        prediction=predictions.of(record),
         birth=birth_in_record(lab, recorder, record),
     )
 

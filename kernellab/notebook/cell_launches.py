@@ -1,44 +1,29 @@
-"""What a cell adds about its launches: checks, predicted times, explanations, values, the origin of a NaN."""
+"""What a cell adds about its launches: checks, explanations, values, the origin of a NaN."""
 
 from __future__ import annotations
 
 import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial, reduce
-from threading import Thread
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import reduce
+from typing import Any
 
 from kernellab._triton.kernel import is_kernel, jit_function
 from kernellab.checking.check_launch import check_last_launch, require_kept, updated_by
 from kernellab.checking.comparison import Check
 from kernellab.checking.reference import ReferenceFunction, expression_in
-from kernellab.compile.cache import Compiler
 from kernellab.errors import KernellabError, UsageError
-from kernellab.explain.devices import device_for
-from kernellab.explain.prediction_requests import LOAD, Answer, PredictionRequest, can_predict_quickly, request_of
 from kernellab.inside.births import explain_births
 from kernellab.inside.values import Values
 from kernellab.lab import Lab
 from kernellab.launch.arguments import memory_of
-from kernellab.launch.bound_launch import BoundLaunch
-from kernellab.launch.calls import UserCall
-from kernellab.launch.recording import LaunchRecord, Recorder, can_read, record_of
+from kernellab.launch.recording import LaunchRecord, Recorder
 from kernellab.launch.runtime import Runtime
 from kernellab.launch.symbolic import symbolic_expression
-from kernellab.registry.calls import compile_call, has_gpu
 from kernellab.store import Version
-from kernellab.timing.launches import Implementation
 from kernellab.views.report import KernelReport
-from kernellab.workers.forks_and_interrupts import Stop, in_background, run_uninterrupted
-from kernellab.workers.worker import Job
 
-if TYPE_CHECKING:
-    from kernellab.explain.prediction import Prediction
-
-T = TypeVar("T")
 _OF_KERNEL = re.compile(r"\s*(?P<kernel>[A-Za-z_][\w.]*)\s*:(?!=)(?P<expression>.*)", re.DOTALL)
 
 
@@ -169,121 +154,6 @@ def _check_last_fitting(
         except UsageError as exc:  # it may be for an earlier one
             misfits.append(exc)
     raise misfits[0]
-
-
-_MOST_KERNELS = 4  # of a cell; each takes up to a quarter of a second
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """A request to a compile worker; ``answers`` has the answer when the thread has ended, unless the worker died.
-
-    ``stop`` ends the work for it.
-    """
-
-    request: PredictionRequest
-    thread: Thread
-    answers: list[Answer]
-    stop: Stop
-
-    def answer(self) -> Answer:
-        """Wait for the answer; without a prediction where the worker died or was too slow.
-
-        Raises:
-            Interrupted: instead of a KeyboardInterrupt; the work is stopped.
-        """
-        subject = self.request.prediction_job().subject
-        run_uninterrupted(self.thread.join, self.stop, subject, patience_s=0)
-        return self.answers[0] if self.answers else Answer(None)
-
-
-@dataclass(slots=True)
-class CellPredictions:
-    """Predicts the launches of a cell where there is no GPU. The compile workers do so while the launches run."""
-
-    lab: Lab
-    _begun: set[str] = field(default_factory=set)
-    _asked: dict[str, _Asked] = field(default_factory=dict)
-    _count: int = 0
-
-    def begin(self, launch: BoundLaunch) -> None:
-        """Have the first launch of a kernel predicted in the background."""
-        if launch.compiled.digest in self._begun or len(self._begun) >= _MOST_KERNELS:
-            return
-        self._begun.add(launch.compiled.digest)
-        record = replace(record_of(launch), grid=launch.grid)
-        with suppress(KernellabError):  # raised again where it is needed
-            if self._is_wanted(record):
-                self._ask(self._implementation_of(record))
-
-    def of(self, record: LaunchRecord) -> Prediction | None:
-        """Return the predicted time of a launch; None of one beyond the first few, or where the settings say so.
-
-        None also where a quick prediction is impossible, where the worker died, and where the time depends on integers
-        that the launch has changed.
-
-        Raises:
-            Interrupted: instead of a KeyboardInterrupt.
-        """
-        self._count += 1
-        if self._count > _MOST_KERNELS or not self._is_wanted(record):
-            return None
-        implementation = self._implementation_of(record)
-        asked = self._ask(implementation)
-        if asked is not None:
-            answer = asked.answer()
-            if not answer.needs_contents:
-                return answer.prediction
-        memory = memory_of(record.arguments)
-        if any(not memory[name].is_floating_point() for name in updated_by(record) & memory.keys()):
-            return None
-        from kernellab.explain.predicting import quick_prediction  # most launches need none of it
-
-        return quick_prediction(implementation, device_for(self.lab.target, self.lab.session().model))
-
-    def _is_wanted(self, record: LaunchRecord) -> bool:
-        """Whether a launch is to be predicted, and can be."""
-        if not self.lab.settings.predict or record.grid is None or not can_read(record.arguments):
-            return False
-        return can_predict_quickly(record.compiled, record.grid) and not has_gpu(self.lab.session())
-
-    def _implementation_of(self, record: LaunchRecord) -> Implementation:
-        """Return a launch, compiled for the lab's target."""
-        session = self.lab.session()
-        call = UserCall(session.bind(record.kernel), record.grid, (), record.keywords)
-        return compile_call(session, call, takes_best=False)
-
-    def _ask(self, implementation: Implementation) -> _Asked | None:
-        """Ask a worker for the time of a launch, unless one was asked for it before; None where it has no views."""
-        session, digest = self.lab.session(), implementation.kernel.digest
-        request = request_of(implementation, device_for(session.target, session.model), is_quick=True)
-        asked = self._asked.get(digest)
-        if request is None:
-            return None
-        if asked is not None and asked.request == request:
-            return asked
-        answers, stop = list[Answer](), Stop()
-        thread = self.lab.compiler.pool.run_in_background(partial(self._predict, request, answers, stop), stop)
-        asked = self._asked[digest] = _Asked(request, thread, answers, stop)
-        return asked
-
-    def _predict(self, request: PredictionRequest, answers: list[Answer], stop: Stop) -> None:
-        """Have a worker predict a request. It loads the model while the kernel is disassembled, which takes longest."""
-        compiler = self.lab.compiler
-        loading = in_background(partial(_run_if_possible, compiler, LOAD, stop))
-        with suppress(KernellabError):  # raised again where it is needed
-            _ = request.compiled.sass
-        loading.join()
-        answer = _run_if_possible(compiler, request.prediction_job(), stop)
-        if answer is not None:
-            answers.append(answer)
-
-
-def _run_if_possible(compiler: Compiler, job: Job[Any, T], stop: Stop) -> T | None:
-    """Run a job on a compile worker; return None where that died or was too slow, which costs the prediction alone."""
-    with suppress(KernellabError):
-        return compiler.pool.run(job, compiler.timeout_s, stop=stop)
-    return None
 
 
 def with_explanation(lab: Lab, recorder: Recorder, report: KernelReport, record: LaunchRecord) -> KernelReport:

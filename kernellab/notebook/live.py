@@ -138,7 +138,8 @@ class LiveProgress:
     """Opens the watchers of launches, compiles, tunings and benchmarks.
 
     ``show`` displays and returns a handle; ``ticking`` calls a function now and then while its context is open;
-    ``cell`` gives what is equal for everything that one cell does.
+    ``cell`` gives what is equal for everything that one cell does. ``new_display`` returns a display of results that
+    shows none yet; None in a terminal.
     """
 
     def __init__(
@@ -147,8 +148,10 @@ class LiveProgress:
         clock: Callable[[], float] = time.monotonic,
         ticking: Ticking | None = None,
         cell: Callable[[], object] = lambda: None,
+        new_display: Callable[[], DisplayHandle] | None = None,
     ) -> None:
         self._show = show
+        self._new_display = new_display
         self._clock = clock
         self._ticking = ticking or tick_in_background
         self._cell = cell
@@ -229,6 +232,10 @@ class LiveProgress:
             import IPython.display  # only in a shell
 
             IPython.display.display(result)
+
+    def result_display(self) -> DisplayHandle | None:
+        """Return a display that is to show a result, and later another one; None in a terminal."""
+        return None if self._new_display is None else self._take_released() or self._new_display()
 
     def clear_replaced(self, result: object) -> None:
         """Clear the display of a tuning or benchmark of this cell when its result is shown."""
@@ -342,32 +349,39 @@ class TerminalLine:
         return False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class NotebookDisplay:
-    """A display in the output of a cell; its end leaves the last view."""
+    """A display in the output of a cell, which may show nothing yet; its end leaves the last view."""
 
     handle: Any
+    is_shown: bool = False
 
     def update(self, shown: LiveView, /) -> None:
         """Replace the view."""
-        self.handle.update(shown)
+        self.replace(shown)
 
     def end(self) -> None:
         """Leave the last view."""
 
     def replace(self, result: object, /) -> bool:
-        """Show a result in place of the view."""
-        self.handle.update(result)
+        """Show a result in place of the view, or first."""
+        send, self.is_shown = self.handle.update if self.is_shown else self.handle.display, True
+        send(result)  # an interrupt may come here, sent or not
         return True
+
+
+def notebook_display() -> DisplayHandle:
+    """Return a display in the output of the running cell that shows nothing yet."""
+    import IPython.display  # only in a shell
+
+    return NotebookDisplay(IPython.display.DisplayHandle())
 
 
 def show_in_notebook(shown: LiveView) -> DisplayHandle:
     """Show a view in the output of the running cell."""
-    import IPython.display  # only in a shell
-
-    handle: Any = IPython.display.DisplayHandle()
-    handle.display(shown)
-    return NotebookDisplay(handle)
+    display = notebook_display()
+    display.update(shown)
+    return display
 
 
 def terminal_display(stream: IO[str]) -> Show:
@@ -386,7 +400,7 @@ def progress_of(shell: Any) -> LiveProgress:
     cell = lambda: getattr(shell, "execution_count", None)  # noqa: E731
     if getattr(shell, "kernel", None) is None:
         return LiveProgress(terminal_display(sys.stdout), cell=cell)
-    return LiveProgress(show_in_notebook, cell=cell)
+    return LiveProgress(show_in_notebook, cell=cell, new_display=notebook_display)
 
 
 def show_report(lab: Lab, report: object) -> None:

@@ -135,21 +135,20 @@ class TritonMagics(LabMagics):
         __tracebackhide__ = True
         lab = self.lab  # once it is open, Triton is imported
         from kernellab.notebook.cell import CellOptions, require_checks, run_cell_async
-        from kernellab.notebook.live import show_report
+        from kernellab.notebook.cell_predictions import show_pending_report
 
         options = CellOptions(**vars(parse_options(self.triton, "%%triton", line)))
         _require_options(options)
         cell = _without_magics(self.shell, cell)
         try:
             place = _register_cell(self.shell, cell, self._cells)
-            report = await run_cell_async(lab, cell, self.shell.user_ns, place, options, display, self.shell.compile)
+            pending = await run_cell_async(lab, cell, self.shell.user_ns, place, options, display, self.shell.compile)
+            report = pending.complete() if options.quiet else show_pending_report(lab, pending)
         except KernellabError as exc:
             exc.verbose = options.verbose
             raise
         if options.output:
             self.shell.user_ns[options.output] = report
-        if not options.quiet:
-            show_report(lab, report)
         require_checks(report)
 
     @magic_arguments()

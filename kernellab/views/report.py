@@ -56,7 +56,8 @@ class KernelReport:
     its cell or file at which that starts; ``launches`` how often the cell launched it, ``grid`` the last grid.
     ``config`` is the chosen config of an autotuned kernel, in words, or "". ``notes`` are sentences for the user;
     ``explanation`` says why the launch takes as long as it does, where that was asked; ``prediction`` is its time on a
-    target that this machine has no GPU of; ``birth`` says where the first NaN or infinity of an output arose.
+    target that this machine has no GPU of, ``predicting_for`` the device that it is still being predicted for, or "";
+    ``birth`` says where the first NaN or infinity of an output arose.
     """
 
     label: str
@@ -73,6 +74,7 @@ class KernelReport:
     notes: tuple[str, ...] = ()
     explanation: Explanation | None = None
     prediction: Prediction | None = None
+    predicting_for: str = ""
     birth: str | None = None
 
     @property

@@ -24,11 +24,16 @@ def {name}(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What one cell did: its error if it raised, what it displayed by MIME type, and what it printed."""
+    """What one cell did: its error if it raised, what it displayed by MIME type, and what it printed.
+
+    ``display_ids`` has the id of each display, None without one, and ``is_update`` whether it replaced an earlier one.
+    """
 
     error: BaseException | None
     shown: list[dict[str, Any]] = field(default_factory=list)
     printed: str = ""
+    display_ids: list[str | None] = field(default_factory=list)
+    is_update: list[bool] = field(default_factory=list)
 
     @property
     def error_lines(self) -> list[str]:
@@ -54,7 +59,14 @@ class Notebook:
     def run(self, cell: str) -> Ran:
         with capture_output() as captured:
             result = self.shell.run_cell(cell, store_history=True)
-        return Ran(result.error_in_exec, [output.data for output in captured.outputs], captured.stdout)
+        outputs = captured.outputs
+        return Ran(
+            result.error_in_exec,
+            [output.data for output in outputs],
+            captured.stdout,
+            [(output.transient or {}).get("display_id") for output in outputs],
+            [output.update for output in outputs],
+        )
 
     def triton(self, body: str, options: str = "") -> Ran:
         return self.run(f"%%triton {options}\n{body.strip()}\n")

@@ -1,4 +1,4 @@
-"""The predicted time on the card of a cell without a GPU: for which device, where it is left out."""
+"""The predicted time on the card of a cell without a GPU: for which device, where it is left out, when it shows."""
 
 from __future__ import annotations
 
@@ -6,20 +6,25 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
+import IPython.display
 import pytest
 
 import kernellab
-from kernellab.errors import WorkerDied
+from kernellab.errors import CheckFailed, WorkerDied
 from kernellab.explain.prediction_requests import Answer, PredictionRequest
-from kernellab.notebook.cell_launches import CellPredictions
-from kernellab.views.report import summary
+from kernellab.notebook import cell_predictions
+from kernellab.notebook.cell_predictions import CellPredictions, PendingReport, RequestedPrediction
+from kernellab.notebook.live import LiveProgress, NotebookDisplay, progress_of, show_in_notebook
+from kernellab.views.report import CellReport, KernelReport, summary
 from kernellab.workers.forks_and_interrupts import Stop
 from kernellab.workers.worker import Job
-from tests.notebook.conftest import Notebook
+from tests.notebook.conftest import Notebook, Ran
 
 LAUNCH = "double[(1,)](x, out, 100, BLOCK=128)"
 pytestmark = pytest.mark.slow
@@ -72,22 +77,154 @@ def test_the_settings_leave_it_out(notebook: Notebook, monkeypatch: pytest.Monke
     assert not predicted_line(card(notebook))
 
 
-@pytest.mark.parametrize("does_die", [False, True])
-def test_a_launch_that_takes_long_to_predict_or_whose_worker_dies_has_no_line(
-    notebook: Notebook, monkeypatch: pytest.MonkeyPatch, does_die: bool
-) -> None:
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def patch_prediction(monkeypatch: pytest.MonkeyPatch) -> Callable[[Run], None]:
+    """Have predictions answered by a function of the job and the request to stop, and not by a worker."""
     pool = kernellab.current_lab().compiler.pool
     run = pool.run
 
-    def run_others(job: Job[Any, Any], *limits: Any, **more: Any) -> Any:
-        if not isinstance(job.payload, PredictionRequest):
-            return run(job, *limits, **more)
+    def patch(predict: Run) -> None:
+        def run_others(job: Job[Any, Any], *limits: Any, stop: Stop | None = None, **more: Any) -> Any:
+            if isinstance(job.payload, PredictionRequest):
+                return predict(job, stop, partial(run, job, *limits, stop=stop, **more))
+            return run(job, *limits, stop=stop, **more)
+
+        monkeypatch.setattr(pool, "run", run_others)
+
+    return patch
+
+
+class NotingDisplay(NotebookDisplay):
+    """A display that calls ``on_first`` when it has shown its first result."""
+
+    on_first: Callable[[], object] = staticmethod(lambda: None)
+
+    def replace(self, result: object, /) -> bool:
+        is_first = not self.is_shown
+        super().replace(result)
+        if is_first:
+            self.on_first()
+        return True
+
+
+@pytest.fixture
+def display(notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> NotingDisplay:
+    """Let the shell replace what it shows, as that of a notebook; return the display of the next card."""
+    display = NotingDisplay(IPython.display.DisplayHandle())
+    live = LiveProgress(show_in_notebook, cell=lambda: notebook.cell_number, new_display=lambda: display)
+    monkeypatch.setattr(kernellab.current_lab().launches, "reporter", live)
+    return display
+
+
+@pytest.fixture
+def has_shown(display: NotingDisplay) -> threading.Event:
+    """An event that is set once a card shows without its time."""
+    shown = threading.Event()
+    display.on_first = shown.set
+    return shown
+
+
+@pytest.mark.parametrize("does_die", [False, True])
+def test_a_launch_that_takes_long_to_predict_or_whose_worker_dies_has_no_line(
+    notebook: Notebook, patch_prediction: Callable[[Run], None], does_die: bool
+) -> None:
+    def predict(job: Job[Any, Any], stop: Stop | None, run: Run) -> Answer:
         if does_die:
             raise WorkerDied("Predicting ended its worker process.")
         return Answer(None)
 
-    monkeypatch.setattr(pool, "run", run_others)
+    patch_prediction(predict)
     assert not predicted_line(card(notebook))
+
+
+BEING_PREDICTED = "The time on H100 is being predicted."
+
+
+def texts_of_one_display(ran: Ran) -> list[str]:
+    """Return the texts that one display of a cell had, one after the other."""
+    assert ran.is_update == [False, *[True] * (len(ran.shown) - 1)]
+    assert len(set(ran.display_ids)) == 1
+    return [data["text/plain"] for data in ran.shown]
+
+
+@pytest.mark.parametrize("check", ["", '--check "2 * x"', '--check "3 * x"'])
+def test_the_card_shows_before_its_prediction_is_there_and_is_replaced_in_its_display(
+    notebook: Notebook, patch_prediction: Callable[[Run], None], has_shown: threading.Event, check: str
+) -> None:
+    def predict(job: Job[Any, Any], stop: Stop | None, run: Run) -> Any:
+        assert has_shown.wait(30)
+        return run()
+
+    patch_prediction(predict)
+    ran = notebook.double("double", launch=LAUNCH, options=f"{check} -o report")
+    first, last = texts_of_one_display(ran)
+    assert BEING_PREDICTED in first
+    assert not predicted_line(first)
+    assert BEING_PREDICTED not in last
+    assert predicted_line(last)
+    assert isinstance(ran.error, CheckFailed) == ("3" in check)
+    (kernel,) = notebook.names["report"].kernels
+    assert (kernel.prediction.device, kernel.predicting_for) == ("H100", "")
+
+
+def test_a_card_whose_prediction_is_there_shows_once(
+    notebook: Notebook, has_shown: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cell_predictions, "_SOON_S", 60.0)
+    ran = notebook.double("double", launch=LAUNCH)
+    (text,) = texts_of_one_display(ran)
+    assert predicted_line(text)
+    assert not has_shown.is_set()
+
+
+@pytest.mark.parametrize("shows_progress", [True, False], ids=["a terminal", "without live progress"])
+def test_where_nothing_is_replaced_the_card_shows_once_with_its_time(
+    notebook: Notebook, monkeypatch: pytest.MonkeyPatch, shows_progress: bool
+) -> None:
+    live = progress_of(notebook.shell) if shows_progress else None
+    monkeypatch.setattr(kernellab.current_lab().launches, "reporter", live)
+    monkeypatch.setattr(cell_predictions, "_SOON_S", 0.0)
+    (text,) = texts_of_one_display(notebook.double("double", launch=LAUNCH))
+    assert predicted_line(text)
+
+
+def test_a_card_that_showed_before_its_worker_died_has_no_time(
+    notebook: Notebook, patch_prediction: Callable[[Run], None], has_shown: threading.Event
+) -> None:
+    def predict(job: Job[Any, Any], stop: Stop | None, run: Run) -> Any:
+        assert has_shown.wait(30)
+        raise WorkerDied("Predicting ended its worker process.")
+
+    patch_prediction(predict)
+    ran = notebook.double("double", launch=LAUNCH)
+    assert ran.error is None
+    require_card_without_announcement(ran)
+
+
+def test_only_a_shell_with_a_kernel_replaces_what_it_shows(notebook: Notebook) -> None:
+    assert progress_of(notebook.shell).result_display() is None
+    assert progress_of(SimpleNamespace(kernel=object())).result_display() is not None
+
+
+def test_a_card_says_of_each_kernel_whether_its_time_is_being_predicted() -> None:
+    def request(*, is_there: bool) -> RequestedPrediction:
+        asked = SimpleNamespace(has_ended_within=lambda timeout_s: is_there, answer=lambda: Answer(time))
+        return RequestedPrediction(None, SimpleNamespace(name="H100"), asked, False)  # type: ignore[arg-type]
+
+    time: Any = object()
+    kernel = KernelReport("k", "", "", 1, None, (), 1, (1,), None)  # type: ignore[arg-type]
+    requests = (request(is_there=True), request(is_there=False), None)
+    pending = PendingReport(CellReport((kernel, kernel, kernel)), requests)
+    for is_waiting, device in ((True, "H100"), (False, "")):
+        kernels = pending.current(is_waiting=is_waiting).kernels
+        assert [(kernel.prediction, kernel.predicting_for) for kernel in kernels] == [
+            (time, ""),
+            (None, device),
+            (None, ""),
+        ]
 
 
 def is_main_thread_in(function: str) -> bool:
@@ -98,15 +235,14 @@ def is_main_thread_in(function: str) -> bool:
     return frame is not None
 
 
-def test_an_interrupt_of_the_wait_for_a_prediction_ends_it_in_one_line_and_stops_its_work(
-    notebook: Notebook, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pool, stops, has_passed = kernellab.current_lab().compiler.pool, list[Stop](), threading.Event()
-    run = pool.run
+@pytest.fixture
+def stops(patch_prediction: Callable[[Run], None], monkeypatch: pytest.MonkeyPatch) -> list[Stop]:
+    """Interrupt the wait for the first prediction, whose request to stop is appended to the list."""
+    stops, has_passed = list[Stop](), threading.Event()
 
-    def run_others(job: Job[Any, Any], timeout_s: float, *more: Any, stop: Stop | None = None) -> Any:
-        if not isinstance(job.payload, PredictionRequest):
-            return run(job, timeout_s, *more, stop=stop)
+    def predict(job: Job[Any, Any], stop: Stop | None, run: Run) -> Any:
+        if stops:
+            return run()
         assert stop is not None
         stops.append(stop)
         while not stop.why:
@@ -115,13 +251,58 @@ def test_an_interrupt_of_the_wait_for_a_prediction_ends_it_in_one_line_and_stops
             has_passed.wait(0.5)
         raise WorkerDied(f"{job.subject} {stop.why}.")
 
-    with monkeypatch.context() as patched:
-        patched.setattr(pool, "run", run_others)
-        patched.setattr(CellPredictions, "begin", lambda predictions, launch: None)
-        ran = notebook.double("double", launch=LAUNCH)
+    monkeypatch.setattr(CellPredictions, "begin", lambda predictions, launch: None)
+    patch_prediction(predict)
+    return stops
+
+
+def require_interrupted(notebook: Notebook, ran: Ran, stops: list[Stop]) -> None:
     assert ran.error_lines == ["KeyboardInterrupt: Predicting double was interrupted."]
     assert [stop.why for stop in stops] == ["was interrupted"]
     assert predicted_line(card(notebook))
+
+
+def test_an_interrupt_of_the_wait_for_a_prediction_ends_it_in_one_line_and_stops_its_work(
+    notebook: Notebook, stops: list[Stop]
+) -> None:
+    ran = notebook.double("double", launch=LAUNCH)
+    assert ran.shown == []
+    require_interrupted(notebook, ran, stops)
+
+
+def test_an_interrupt_of_the_wait_leaves_the_card_without_the_line_that_announced_a_time(
+    notebook: Notebook, display: NotingDisplay, stops: list[Stop], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = notebook.double("double", launch=LAUNCH)
+    require_card_without_announcement(ran)
+    monkeypatch.setattr(kernellab.current_lab().launches, "reporter", None)
+    require_interrupted(notebook, ran, stops)
+
+
+def test_an_interrupt_while_the_first_card_is_sent_leaves_it_without_that_line(
+    notebook: Notebook, display: NotingDisplay, patch_prediction: Callable[[Run], None]
+) -> None:
+    def predict(job: Job[Any, Any], stop: Stop | None, run: Run) -> Any:
+        assert stop is not None
+        while not stop.why:
+            has_passed.wait(0.05)
+        raise WorkerDied(f"{job.subject} {stop.why}.")
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    has_passed = threading.Event()
+    patch_prediction(predict)
+    display.on_first = interrupt
+    ran = notebook.double("double", launch=LAUNCH)
+    assert ran.error_lines == ["KeyboardInterrupt: Predicting double was interrupted."]
+    require_card_without_announcement(ran)
+
+
+def require_card_without_announcement(ran: Ran) -> None:
+    first, last = texts_of_one_display(ran)
+    assert BEING_PREDICTED in first
+    assert last == first.replace(f"\n  {BEING_PREDICTED}", "")
 
 
 def test_the_predicted_launch_is_the_last_of_the_cell(notebook: Notebook) -> None:

@@ -87,14 +87,22 @@ def kernel_blocks(report: KernelReport) -> list[Block]:
         ),
         Drawing(partial(_resource_numbers, report), partial(_resource_lines, report)),
     ]
-    if report.prediction is not None and report.explanation is None:  # which has a time of its own
-        blocks.append(Message(elements.prediction_sentence(report.prediction)))
+    if report.explanation is None:  # which has a time of its own
+        blocks.extend(_predicted_time(report))
     if report.explanation is not None:
         from kernellab.views.cards.explanation import answer_blocks  # most cards have none
 
         answer, limit = answer_blocks(report.explanation), f"limited by {report.explanation.bound}"
         blocks.append(Fold("Why it takes this long", [Section(None, answer)], limit, is_open=True))
     return [*blocks, *printed_output(report.run)]
+
+
+def _predicted_time(report: KernelReport) -> Iterator[Block]:
+    """Yield the row of the predicted time, or one that announces it."""
+    if report.prediction is not None:
+        yield Message(elements.prediction_sentence(report.prediction))
+    elif report.predicting_for:
+        yield Message(f"The time on {report.predicting_for} is being predicted.")
 
 
 def _alerts(report: KernelReport) -> Iterator[tuple[str, str]]:
