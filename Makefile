@@ -108,7 +108,7 @@ package: $(VENV)/.installed-test  ## build the sdist and the wheel into dist/
 bench: $(VENV)/.installed-demo  ## measure what %%triton adds; writes benchmarks/results/
 	$(PY) benchmarks/import_time.py
 	$(PY) benchmarks/cli.py
-	$(PY) benchmarks/magic.py
+	$(PY) -m benchmarks.magic
 	$(PY) benchmarks/store_crash.py
 
 clean:  ## remove what was built and cached

@@ -4,7 +4,9 @@ Run as ``python -m benchmarks.start``, on a machine without a GPU and without ot
 map as well count less in PSS. Every sample is a process of its own, with an IPython shell. The first card is that of a
 cell that imports torch and Triton, defines vector add and launches it, right after ``%load_ext`` or when everything was
 loaded; plain Triton runs the same cell, compiled for the same target by Triton's own compiler and not run, since there
-is no GPU. In turns, so that both see the same machine.
+is no GPU. In turns, so that both see the same machine. The lab's shell is one of a notebook
+(`benchmarks.notebook_shell`): its card shows before the predicted time is there, and is replaced then, which ends the
+cell. Both are timed; the goal is for what shows first.
 """
 
 from __future__ import annotations
@@ -67,8 +69,9 @@ def figures() -> Iterator[str]:
         yield f"{label}"
         yield f"  plain Triton's first compile     {_seconds(plain)}"
         yield f"  %load_ext and first card at once {_seconds(card)}, {added:+.2f} s [at most {GOAL_CARD_S:+} s]"
-        later = [lab["later_s"] for _, lab in pairs]
-        yield f"  first card once all is loaded    {_seconds(later)}"
+        yield f"    until its cell ends            {_seconds([lab['end_s'] for _, lab in pairs])}"
+        yield f"  first card once all is loaded    {_seconds([lab['later_s'] for _, lab in pairs])}"
+        yield f"    until its cell ends            {_seconds([lab['later_end_s'] for _, lab in pairs])}"
     idle = [sample(f"idle({IDLE_S!r})", KERNELLAB_STORE=folder) for folder in _folders(REPETITIONS)]
     cpu = [one["cpu_s"] for one in idle]
     yield f"CPU time in {IDLE_S:.0f} s while idle        {_seconds(cpu)}, all processes [0]"
@@ -88,7 +91,7 @@ def _in_turns(*, is_warm: bool) -> Iterator[tuple[dict[str, float], dict[str, fl
         for _ in range(1 + is_warm):
             pair = sample("plain_first()", **where), sample("card_first()", **where)
         later = sample("card_later()", KERNELLAB_STORE=folder if is_warm else f"{folder}/later")
-        yield pair[0], {**pair[1], "later_s": later["first_s"]}
+        yield pair[0], {**pair[1], "later_s": later["first_s"], "later_end_s": later["end_s"]}
 
 
 def _folders(count: int) -> Iterator[str]:
@@ -113,37 +116,35 @@ def sample(call: str, **variables: str) -> dict[str, Any]:
 
 
 def _shell() -> Any:
-    from IPython.core.interactiveshell import InteractiveShell
+    from benchmarks.notebook_shell import notebook_shell  # not a part of the process that imports libraries alone
 
-    shell = InteractiveShell.instance()
-    shell.run_cell("None").raise_error()
+    shell = notebook_shell()
+    _run(shell, "None")
     return shell
 
 
-def _run(shell: Any, cell: str) -> float:
-    """Run a cell and return the seconds that it took."""
-    from IPython.utils.capture import capture_output
+def _run(shell: Any, cell: str) -> tuple[float, float]:
+    """Run a cell; return the seconds until it shows its card, if it has one, and until it ends."""
+    from benchmarks.notebook_shell import run_cell
 
-    begin = time.perf_counter()
-    with capture_output() as captured:
-        shell.run_cell(cell, store_history=True).raise_error()
-    seconds = time.perf_counter() - begin
+    ran = run_cell(shell, cell)
     if cell == CARD:
-        (card,) = captured.outputs
-        assert "<svg" in card.data["text/html"]
-    return seconds
+        assert len(ran.displays) == 1 + ran.updates
+        assert "<svg" in ran.displays[-1]["text/html"]
+    return ran.shown_s, ran.end_s
 
 
 def plain_first() -> dict[str, float]:
     """Time a shell's first cell of plain Triton."""
-    return {"first_s": _run(_shell(), PLAIN)}
+    return {"first_s": _run(_shell(), PLAIN)[1]}
 
 
 def card_first() -> dict[str, float]:
     """Time ``%load_ext`` and a first ``%%triton`` cell right behind it."""
     shell = _shell()
-    load_s = _run(shell, "%load_ext kernellab")
-    return {"load_s": load_s, "first_s": load_s + _run(shell, CARD)}
+    load_s = _run(shell, "%load_ext kernellab")[1]
+    shown_s, end_s = _run(shell, CARD)
+    return {"load_s": load_s, "first_s": load_s + shown_s, "end_s": load_s + end_s}
 
 
 def card_later() -> dict[str, float]:
@@ -151,7 +152,8 @@ def card_later() -> dict[str, float]:
     shell = _shell()
     _run(shell, "%load_ext kernellab")
     _await_loading()
-    return {"first_s": _run(shell, CARD)}
+    shown_s, end_s = _run(shell, CARD)
+    return {"first_s": shown_s, "end_s": end_s}
 
 
 def idle(seconds: float) -> dict[str, float]:
