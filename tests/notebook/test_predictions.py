@@ -155,7 +155,7 @@ def test_the_card_shows_before_its_prediction_is_there_and_is_replaced_in_its_di
     notebook: Notebook, patch_prediction: Callable[[Run], None], has_shown: threading.Event, check: str
 ) -> None:
     def predict(job: Job[Any, Any], stop: Stop | None, run: Run) -> Any:
-        assert has_shown.wait(30)
+        assert has_shown.wait(10)
         return run()
 
     patch_prediction(predict)
@@ -195,7 +195,7 @@ def test_a_card_that_showed_before_its_worker_died_has_no_time(
     notebook: Notebook, patch_prediction: Callable[[Run], None], has_shown: threading.Event
 ) -> None:
     def predict(job: Job[Any, Any], stop: Stop | None, run: Run) -> Any:
-        assert has_shown.wait(30)
+        assert has_shown.wait(10)
         raise WorkerDied("Predicting ended its worker process.")
 
     patch_prediction(predict)
@@ -284,8 +284,9 @@ def test_an_interrupt_while_the_first_card_is_sent_leaves_it_without_that_line(
 ) -> None:
     def predict(job: Job[Any, Any], stop: Stop | None, run: Run) -> Any:
         assert stop is not None
-        while not stop.why:
-            has_passed.wait(0.05)
+        for _ in range(200):
+            if stop.why or has_passed.wait(0.05):
+                break
         raise WorkerDied(f"{job.subject} {stop.why}.")
 
     def interrupt() -> None:
