@@ -91,6 +91,9 @@ class Number(float):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Number) and float(self) == float(other) and bool(self.expression == other.expression)
 
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
     __hash__ = float.__hash__
 
 

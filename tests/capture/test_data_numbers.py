@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 
 import kernellab
+from kernellab.capture.size import Number
 from kernellab.errors import UsageError
 from tests import samples
 from tests.export.exporting import run_files
@@ -154,3 +155,15 @@ def test_a_number_computed_by_a_kernel_is_read_after_its_launch(lab: kernellab.L
     with lab.capture(dynamic=True) as program:
         program.returns(body(x))
     torch.testing.assert_close(program(-X), body(-X))
+
+
+def test_two_numbers_of_one_value_are_unequal_exactly_where_they_are_not_equal() -> None:
+    import sympy
+
+    one, other = (Number(0.5, sympy.Symbol(name)) for name in ("a", "b"))
+    again = Number(0.5, sympy.Symbol("a"))
+    assert [(one == number, one != number) for number in (again, other, 0.5)] == [
+        (True, False),
+        (False, True),
+        (False, True),
+    ]
