@@ -11,7 +11,7 @@ import hashlib
 import json
 import numbers
 import threading
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -51,7 +51,7 @@ from kernellab.store import PassedTrial, TrialLog
 from kernellab.target import device_name, driver_version, has_cuda_context
 from kernellab.workers.forks_and_interrupts import Stop, in_background, rlock, run_uninterrupted
 from kernellab.workers.process import ForkServer
-from kernellab.workers.worker import Job, Pool, Worker, WorkerKind
+from kernellab.workers.worker import CLOSED, BackgroundJobs, Job, Pool, Worker, WorkerKind
 
 _SCHEMA = 1
 
@@ -110,7 +110,7 @@ class GpuTrials:
     _prepared: set[int] = field(default_factory=set)
     _builds: dict[KernelRequest, threading.Thread | None] = field(default_factory=dict)
     _driver: threading.Thread | None = None
-    _is_closed: bool = False
+    _background: BackgroundJobs = field(default_factory=BackgroundJobs)
     _lock: threading.RLock = field(default_factory=rlock)
     _has_own_servers: bool = True
 
@@ -137,15 +137,22 @@ class GpuTrials:
 
     def start(self, device: int = 0, *, with_torch: bool = False) -> None:
         """Start the worker of a device in the background, including its CUDA context, then the server of later ones."""
+        stop = Stop()
 
         def run() -> None:
             with contextlib.suppress(KernellabError):  # the first trial will say it
                 self.wait_ready(device, with_torch=with_torch)
                 with self._lock:
-                    if not self._is_closed:
+                    if not stop.why:
                         self._server(with_torch=with_torch).start()
 
-        in_background(run)
+        self.run_in_background(run, stop=stop)
+
+    def run_in_background(
+        self, *steps: Callable[[], object], name: str | None = None, stop: Stop | None = None
+    ) -> threading.Thread:
+        """Run steps in a new thread while the caller goes on; `close` asks ``stop``, so that they start no worker."""
+        return self._background.begin(*steps, name=name, stop=stop)
 
     def wait_ready(self, device: int, *, with_torch: bool = False, dtypes: Iterable[str] = ()) -> None:
         """Wait until the worker of a device has its CUDA context and its kernels, so that no launch's time includes it.
@@ -163,7 +170,7 @@ class GpuTrials:
         worker.prepare(Job(warm_up, wanted, subject), _WARM_S)
         for ahead in (self._driver, *builds):  # the worker would compile what is not there yet a second time
             if ahead is not None and ahead.is_alive():
-                run_uninterrupted(ahead.join, Stop(), subject)
+                run_uninterrupted(ahead.join, Stop(), subject, patience_s=0)
         worker.prepare(Job(load_basic_kernels, wanted, subject), _WARM_S)
 
     def _begin_builds(self, capability: tuple[int, int], kernels: Iterable[KernelVariant]) -> list[threading.Thread]:
@@ -203,8 +210,9 @@ class GpuTrials:
     def close(self) -> None:
         """Stop the workers of all devices."""
         with self._lock:
-            self._is_closed = True
-        for worker in self._workers.values():
+            self._background.stop(CLOSED)
+            workers = tuple(self._workers.values())
+        for worker in workers:
             worker.close()
         if self._has_own_servers:
             for server in self._servers.values():

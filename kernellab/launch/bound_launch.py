@@ -128,6 +128,9 @@ class Trials(Protocol):
     def start(self, device: int = 0, *, with_torch: bool = False) -> None:
         """Start the worker of a device in the background."""
 
+    def run_in_background(self, *steps: Callable[[], object], name: str | None = None) -> object:
+        """Run steps in a new thread; once these trials are closed, they start no worker."""
+
     def wait_ready(self, device: int, *, with_torch: bool = False, dtypes: Iterable[str] = ()) -> None:
         """Wait until the worker of a device can launch, and compare outputs of some dtypes of torch.
 

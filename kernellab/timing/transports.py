@@ -17,7 +17,6 @@ from kernellab.timing.bench_worker import Workbench
 from kernellab.timing.hooks import IN_WORKER, HookCalls, pickle_hooks
 from kernellab.timing.launches import KernelLaunch
 from kernellab.timing.stopwatch import load_statistics
-from kernellab.workers.forks_and_interrupts import in_background
 from kernellab.workers.worker import Job, Worker
 
 _START_S = 120.0
@@ -145,7 +144,7 @@ class WorkerTransport(Transport):
             with suppress(KernellabError, OSError):  # the first measurement will raise it; a lab may close meanwhile
                 self._load_needs(device)
 
-        in_background(run, load_statistics, name="kernellab-bench")
+        self.trials.run_in_background(run, load_statistics, name="kernellab-bench")
 
     def start(self) -> None:
         """Wait until the worker has its CUDA context.

@@ -229,15 +229,14 @@ class Stop:
         self.why = self.why or why
 
     def check(self, subject: str) -> None:
-        """Raise if a stop was requested.
-
-        In a thread of `in_background`, the end of the session requests it.
+        """Raise if a stop was requested, in a thread of `in_background` also by its stop or the end of the session.
 
         Raises:
             WorkerDied: a stop was requested.
         """
-        if isinstance(threading.current_thread(), _BackgroundJob) and session_is_over():
-            self.ask("ended with the session")
+        thread = threading.current_thread()
+        if isinstance(thread, _BackgroundJob):
+            self.why = self.why or thread.stop.why or ("ended with the session" if session_is_over() else "")
         if self.why:
             raise WorkerDied(f"{subject} {self.why}.")
 
@@ -312,11 +311,11 @@ def run_uninterrupted_with_progress(
 
 
 class _BackgroundJob(threading.Thread):
-    """A thread of `in_background`."""
+    stop: Stop
 
 
-def in_background(*steps: Callable[[], object], name: str | None = None) -> threading.Thread:
-    """Run steps in sequence in a new thread called ``name``.
+def in_background(*steps: Callable[[], object], name: str | None = None, stop: Stop | None = None) -> threading.Thread:
+    """Run steps in sequence in a new thread called ``name``. ``stop`` ends the jobs that it waits for.
 
     The end of the session waits for the current step, and no other begins. Python would end a daemon thread at any
     point, and inside a C++ library that aborts the process (https://github.com/python/cpython/issues/87135).
@@ -324,11 +323,11 @@ def in_background(*steps: Callable[[], object], name: str | None = None) -> thre
 
     def run() -> None:
         for step in steps:
-            if session_is_over():
-                return
-            step()
+            if not (session_is_over() or thread.stop.why):
+                step()
 
     thread = _BackgroundJob(target=run, name=name)
+    thread.stop = stop or Stop()
     thread.start()
     return thread
 

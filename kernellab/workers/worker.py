@@ -44,7 +44,7 @@ from kernellab.workers.process import (
 _LAST_MOMENT_S = 5.0
 _CLOSE_S = 30.0
 _START_S = 20.0
-_CLOSED = "ended: its worker was closed"
+CLOSED = "ended: its worker was closed"
 _KILLED_FROM_OUTSIDE = {-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP}
 
 Request = TypeVar("Request")
@@ -199,7 +199,7 @@ class Worker:
         """Stop the process, even at work."""
 
         def stop_process() -> None:
-            self._at_work.ask(_CLOSED)
+            self._at_work.ask(CLOSED)
             if self._lock.acquire(timeout=_CLOSE_S):  # what is stopped ends sooner
                 try:
                     self._stop_process()
@@ -280,6 +280,31 @@ class _KilledFromOutside(Exception):
         self.how = how
 
 
+class BackgroundJobs:
+    """The threads of `in_background` that an owner has begun, and stops when it is closed."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[threading.Thread, Stop] = {}
+
+    def begin(
+        self, *steps: Callable[[], object], name: str | None = None, stop: Stop | None = None
+    ) -> threading.Thread:
+        """Run steps in a new thread; see `in_background`."""
+        asked = stop or Stop()
+        thread = in_background(*steps, name=name, stop=asked)
+        self._jobs[thread] = asked
+        for ended in [job for job in tuple(self._jobs) if not job.is_alive()]:
+            self._jobs.pop(ended, None)
+        return thread
+
+    def stop(self, why: str) -> tuple[threading.Thread, ...]:
+        """Ask the running jobs to stop, so that they start no process any more; return their threads."""
+        running = tuple(self._jobs.items())
+        for _, stop in running:
+            stop.ask(why)
+        return tuple(thread for thread, _ in running)
+
+
 class Pool:
     """Workers of one kind, forked from a server with preloaded modules.
 
@@ -293,7 +318,7 @@ class Pool:
         self.workers = tuple(Worker(kind, self.server) for _ in range(size))
         self._at_work: AtWork
         self._free: queue.LifoQueue[Worker]
-        self._background: list[tuple[threading.Thread, Stop]]
+        self._background: BackgroundJobs
         self._start_anew()
         at_fork(self, in_child=Pool._start_anew)
 
@@ -327,20 +352,15 @@ class Pool:
 
         `close` waits a few seconds for it, and asks ``stop`` first, so that none of its jobs starts a process later.
         """
-        self._background = [(thread, stop) for thread, stop in self._background if thread.is_alive()]
-        thread = in_background(step)
-        self._background.append((thread, stop or Stop()))
-        return thread
+        return self._background.begin(step, stop=stop)
 
     def close(self) -> None:
         """Stop all processes and the server."""
 
         def stop_all() -> None:
-            for _, stop in self._background:
-                stop.ask(_CLOSED)
-            for thread, _ in self._background:
+            for thread in self._background.stop(CLOSED):
                 thread.join(_LAST_MOMENT_S)
-            self._at_work.ask(_CLOSED)
+            self._at_work.ask(CLOSED)
             for worker in self.workers:
                 worker.close()
             self.server.close()
@@ -348,7 +368,7 @@ class Pool:
         run_uninterrupted(stop_all)
 
     def _start_anew(self) -> None:
-        self._at_work, self._free, self._background = AtWork(), queue.LifoQueue(), []
+        self._at_work, self._free, self._background = AtWork(), queue.LifoQueue(), BackgroundJobs()
         for worker in self.workers:
             self._free.put(worker)
 

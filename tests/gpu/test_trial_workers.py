@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +26,7 @@ from kernellab.gpu.ipc import BinaryLaunch, Memory, Tables
 from kernellab.gpu.trial import GpuTrials
 from kernellab.gpu.worker import Ending, Placing, TrialJob, TrialOutcome, WarmUp, require_same_device
 from kernellab.target import parse_target
-from kernellab.workers.forks_and_interrupts import Stop, in_background
+from kernellab.workers.forks_and_interrupts import Interrupted, Stop, in_background
 from kernellab.workers.worker import Job
 from tests.gpu.test_ipc import launch_on
 
@@ -101,6 +107,73 @@ def test_kernels_of_the_worker_are_compiled_once_by_compile_workers_before_it_lo
     before_loading = steps[: steps.index("load_basic_kernels")]
     assert {*before_loading} == {"warm_up", *(() if is_kept else compiled)}
     assert steps[len(before_loading) :] == ["load_basic_kernels", "warm_up", "load_basic_kernels"]
+
+
+GPU_WORKER = """
+from pathlib import Path
+
+def begin(payload, progress):
+    Path(__file__).with_name("begun").touch()
+
+def load(payload, progress):
+    pass
+"""
+
+
+@pytest.fixture
+def trials_of_begun_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[GpuTrials]:
+    """Trials whose worker makes a file, ``begun``, in the place of its context, and needs no GPU."""
+    (tmp_path / "fake_gpu_worker.py").write_text(GPU_WORKER)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    worker = importlib.import_module("fake_gpu_worker")
+    monkeypatch.setattr("kernellab.gpu.trial.warm_up", worker.begin)
+    monkeypatch.setattr("kernellab.gpu.trial.load_basic_kernels", worker.load)
+    monkeypatch.setattr("kernellab.gpu.trial.kernels_for", lambda dtypes: ())
+    monkeypatch.setattr("kernellab.gpu.trial.uuid_of", lambda device: b"")
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda device: (9, 0))
+    trials = GpuTrials(10.0, preload="fake_gpu_worker")
+    yield trials
+    trials.close()
+
+
+@pytest.mark.slow
+def test_trials_that_are_closed_while_a_worker_starts_leave_no_process(
+    trials_of_begun_worker: GpuTrials, tmp_path: Path
+) -> None:
+    trials, has_loaded = trials_of_begun_worker, threading.Event()
+    trials._driver = in_background(lambda: has_loaded.wait(30))
+    trials.start()
+    while not (tmp_path / "begun").exists():
+        time.sleep(0.01)
+    starting = [thread for thread in trials._background._jobs if thread.is_alive()]
+    trials.close()
+    has_loaded.set()
+    for thread in starting:
+        thread.join()
+    assert len(starting) == 1
+    assert trials.worker(0).pid is None
+    assert not trials._servers[False].is_started
+
+
+def test_an_interrupt_of_the_wait_for_a_worker_waits_for_no_compile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr("kernellab.gpu.trial.uuid_of", lambda device: b"")
+    may_end, has_ended = threading.Event(), threading.Event()
+
+    def join() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        may_end.wait(10)
+        has_ended.set()
+
+    worker: Any = FakeWorker(Ending.CLEAN)
+    trials = GpuTrials(10.0, _workers={(0, False): worker})
+    monkeypatch.setattr(trials, "_driver", SimpleNamespace(is_alive=lambda: True, join=join))
+    try:
+        with pytest.raises(Interrupted, match="Starting the GPU worker was interrupted"):
+            trials.wait_ready(0)
+        assert not has_ended.is_set()
+    finally:
+        may_end.set()
 
 
 def test_trials_apart_take_other_workers_of_the_same_servers_and_leave_these_open() -> None:

@@ -36,6 +36,7 @@ from kernellab.timing.gpu_bench import GpuBench, _LaunchesOnDevice
 from kernellab.timing.hooks import HookCalls
 from kernellab.timing.launches import accessed_arguments
 from kernellab.timing.transports import WorkerTransport
+from kernellab.workers.forks_and_interrupts import in_background
 from kernellab.workers.worker import Job
 from tests.tune.fakes import candidate_of, config
 
@@ -126,6 +127,7 @@ def worker_bench(worker: FakeWorker) -> GpuBench:
         worker=lambda device, with_torch: worker,
         start=lambda device, with_torch: worker.starts.append(device),
         wait_ready=lambda device, with_torch, dtypes: worker.run(Job(warm_up, WarmUp(device, b""), "the worker"), 1.0),
+        run_in_background=in_background,
     )
     options = BenchOptions("copy", 1.0, dtypes=(("float32", 4),), device=0)
     return GpuBench(options, WorkerTransport(options, trials))

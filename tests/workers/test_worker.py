@@ -211,7 +211,10 @@ def test_jobs_of_a_pool_run_side_by_side(tmp_path: Path) -> None:
         pool.close()
 
 
-def test_closing_a_pool_stops_what_runs_in_the_background_and_no_later_job_of_it_starts_a_process() -> None:
+@pytest.mark.parametrize("passes_stop", [True, False])
+def test_closing_a_pool_stops_what_runs_in_the_background_and_no_later_job_of_it_starts_a_process(
+    passes_stop: bool,
+) -> None:
     pool, stop, has_begun, errors = Pool(KIND, 1), Stop(), threading.Event(), list[str]()
 
     def run_jobs() -> None:
@@ -219,7 +222,7 @@ def test_closing_a_pool_stops_what_runs_in_the_background_and_no_later_job_of_it
         while not stop.why:
             pass
         try:
-            pool.run(Job(echo, 1, "The later job"), 30, stop=stop)
+            pool.run(Job(echo, 1, "The later job"), 30, stop=stop if passes_stop else None)
         except WorkerDied as exc:
             errors.append(str(exc))
 
