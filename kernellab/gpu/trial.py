@@ -132,7 +132,8 @@ class GpuTrials:
         import torch  # which made the context
 
         device = torch.cuda.current_device()
-        self.worker(device).start()
+        if not self._server(with_torch=False).is_started:  # else the first job forks it, once that has its imports
+            self.worker(device).start()
         self._begin_builds(torch.cuda.get_device_capability(device), BASIC)
 
     def start(self, device: int = 0, *, with_torch: bool = False) -> None:

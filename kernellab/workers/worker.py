@@ -154,12 +154,16 @@ class Worker:
         return process.child.pid if process is not None and process.child.exit_code(0) is None else None
 
     def start(self) -> None:
-        """Start the process without waiting until it is ready."""
+        """Start the process without waiting until it is ready, nor for a job, which starts it as well."""
 
         def start_process() -> None:
-            stop, subject = Stop(), f"The {self.kind.name} worker"
-            with self._at_work.on(stop), hold_lock(self._lock, stop, subject):
-                self._running_process(_START_S, subject, stop)
+            stop = Stop()
+            with self._at_work.on(stop):
+                if self._lock.acquire(blocking=False):
+                    try:
+                        self._running_process(_START_S, f"The {self.kind.name} worker", stop)
+                    finally:
+                        self._lock.release()
 
         run_uninterrupted(start_process)
 

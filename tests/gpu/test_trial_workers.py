@@ -137,6 +137,21 @@ def trials_of_begun_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
 
 
 @pytest.mark.slow
+def test_the_worker_of_a_new_kernel_starts_at_once_but_not_by_a_server_that_imports(
+    trials_of_begun_worker: GpuTrials, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kernellab.gpu.trial.has_cuda_context", lambda: True)
+    monkeypatch.setattr("torch.cuda.current_device", lambda: 0)
+    trials = trials_of_begun_worker
+    trials.start_process()
+    assert trials.worker(0).pid is not None
+    trials.worker(0).close()
+    trials._server(with_torch=False).start()
+    trials.start_process()
+    assert trials.worker(0).pid is None
+
+
+@pytest.mark.slow
 def test_trials_that_are_closed_while_a_worker_starts_leave_no_process(
     trials_of_begun_worker: GpuTrials, tmp_path: Path
 ) -> None:

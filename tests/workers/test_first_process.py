@@ -24,6 +24,9 @@ def say(*more):
 
 def parent_and_words(payload, progress):
     return os.getppid(), words
+
+def report(payload, progress):
+    progress(None)
 """
 JOB: Job[None, tuple[int, list[str]]] = Job("module_of_worker:parent_and_words", None, "the job")
 
@@ -61,6 +64,24 @@ def test_one_that_waits_is_a_fork_from_the_first(server: ForkServer) -> None:
     try:
         assert worker.run(JOB, 30)[0] != os.getpid()
         assert server.is_started
+    finally:
+        worker.close()
+
+
+@pytest.mark.slow
+def test_to_start_a_worker_waits_for_no_job_of_it(server: ForkServer) -> None:
+    worker = Worker(WorkerKind("test", server.modules), server, waits_for_server=False)
+    may_end = threading.Event()
+    job: Job[None, None] = Job("module_of_worker:report", None, "the job")
+    thread = threading.Thread(target=lambda: worker.run(job, 30, lambda report: may_end.wait(10)))
+    try:
+        thread.start()
+        while worker.pid is None:
+            time.sleep(0.01)
+        worker.start()
+        assert thread.is_alive()
+        may_end.set()
+        thread.join()
     finally:
         worker.close()
 
