@@ -79,7 +79,7 @@ class Compiler:
     _graphs: dict[tuple[str, Labels], Graph] = field(default_factory=dict)
     _effects: dict[tuple[str, Labels], Effects] = field(default_factory=dict)
     _building: dict[str, threading.Lock] = field(default_factory=dict)
-    _launchers: dict[Hashable, threading.Event] = field(default_factory=dict)
+    _launchers: dict[Hashable, threading.Thread] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=lock)
 
     def compile(self, job: CompileJob, stop: Stop | None = None) -> Compiled:
@@ -272,15 +272,16 @@ class Compiler:
                     if not final.is_dir():  # a second process may have built the same job; its result stays
                         raise
                     built = _read_built(final, digest, job)
-            while launcher is not None and not launcher.wait(TICK_S):
+            while launcher is not None and launcher.is_alive():
+                launcher.join(TICK_S)
                 stop.check(_subject(job))
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
             shutil.rmtree(temporary, ignore_errors=True)
         return replace(built, folder=final, from_cache=False)
 
-    def _launcher_of(self, job: CompileJob) -> threading.Event | None:
-        """Compile the launcher of a new signature meanwhile, in this process; the event is set when that ended.
+    def _launcher_of(self, job: CompileJob) -> threading.Thread | None:
+        """Compile the launcher of a new signature meanwhile, in a thread of this process; none of it runs in a fork.
 
         A worker would have to start first, and the C compiler takes longer than most kernels do. What fails, the first
         launch raises. A launch that came before would compile the same launcher a second time. None for a kernel that
@@ -288,21 +289,18 @@ class Compiler:
         """
         if job.target != self.launches_on:
             return None
-        key = job.signature, tuple(path for path, _ in job.constants)
-        with self._lock:
-            is_new, ended = key not in self._launchers, self._launchers.setdefault(key, threading.Event())
-            _drop_oldest(self._launchers, self.most_held)
+        paths = tuple(path for path, _ in job.constants)
+        key = job.signature, paths
 
         def build() -> None:
-            try:
-                with contextlib.suppress(*LAUNCHER_ERRORS):
-                    build_launcher(dict(job.signature), [path for path, _ in job.constants])
-            finally:
-                ended.set()
+            with contextlib.suppress(*LAUNCHER_ERRORS):
+                build_launcher(dict(job.signature), paths)
 
-        if is_new:
-            self.pool.run_in_background(build)
-        return ended
+        with self._lock:
+            if key not in self._launchers:
+                self._launchers[key] = self.pool.run_in_background(build)
+                _drop_oldest(self._launchers, self.most_held)
+            return self._launchers[key]
 
     def _run_job(
         self, handler: Handler[Request, Answer], payload: Request, job: CompileJob, stop: Stop | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,9 +24,10 @@ class Builds:
     def __init__(self, *, fails: bool = False) -> None:
         self.fails = fails
         self.signatures: list[dict[str, Any]] = []
-        self.may_end = threading.Event()
+        self.has_begun, self.may_end = threading.Event(), threading.Event()
 
-    def build(self, signature: dict[str, Any], constants: list[tuple[int, ...]]) -> None:
+    def build(self, signature: dict[str, Any], constants: tuple[tuple[int, ...], ...]) -> None:
+        self.has_begun.set()
         assert self.may_end.wait(30)
         self.signatures.append(signature)
         if self.fails:
@@ -64,6 +66,29 @@ def test_a_compiled_kernel_is_not_launched_before_its_launcher_is_there(
     threading.Timer(2.0, builds.may_end.set).start()
     fresh.compile(samples.add_kernel, X, X, OUT, 64, BLOCK=16)
     assert len(builds.signatures) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
+def test_a_fork_waits_for_no_launcher_that_the_process_it_was_forked_from_compiles(
+    fresh: kernellab.Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builds = Builds()
+    monkeypatch.setattr("kernellab.compile.cache.build_launcher", builds.build)
+    fresh.compiler.launches_on = parse_target("cuda:90")
+    compiling = threading.Thread(target=lambda: fresh.compile(samples.add_kernel, X, X, OUT, 64, BLOCK=16))
+    compiling.start()
+    assert builds.has_begun.wait(30)
+    fork = multiprocessing.get_context("fork").Process(
+        target=lambda: fresh.compile(samples.add_kernel, X, X, OUT, 64, BLOCK=32)
+    )
+    fork.start()
+    fork.join(20)
+    exit_code = fork.exitcode
+    fork.kill()
+    builds.may_end.set()
+    compiling.join()
+    assert exit_code == 0
 
 
 @pytest.mark.slow
