@@ -51,7 +51,7 @@ _MAX_THREADS = 1024
 _TOOL_S = 60
 LAUNCH_ERRORS: tuple[type[Exception], ...] = (OutOfResources, RuntimeError, ValueError, TypeError, OverflowError)
 LAUNCHER_ERRORS: tuple[type[Exception], ...] = (RuntimeError, OSError, ImportError, subprocess.SubprocessError)
-"""Why Triton cannot compile a launcher: no C compiler, one that fails, or a module that cannot be loaded."""
+"""Why Triton cannot compile a launcher or its driver: no C compiler, one that fails, a module that cannot be loaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +289,7 @@ def gpu_target_of_machine() -> Target | None:
 
 def load_driver() -> None:
     """Load Triton's own driver, which takes half a second while it is not in Triton's cache."""
-    with suppress(RuntimeError):  # its first use raises it
+    with suppress(*LAUNCHER_ERRORS):  # its first use raises it
         _ = driver.default
 
 

@@ -7,6 +7,7 @@ import importlib.util
 import sys
 import weakref
 from dataclasses import dataclass, field
+from subprocess import CalledProcessError
 from typing import Any
 
 import pytest
@@ -84,3 +85,23 @@ def test_where_torch_uses_cuda_its_device_is_the_target_and_no_driver_is_compile
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (10, 3))
     monkeypatch.setattr(drivers, "driver", None)
     assert drivers.gpu_target_of_machine() == Target("cuda", 103, 32)
+
+
+@pytest.mark.parametrize(
+    "error", [RuntimeError("no C compiler"), CalledProcessError(1, "gcc"), ImportError("no module"), OSError("no room")]
+)
+def test_a_driver_that_does_not_load_ahead_is_left_to_its_first_use(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    class Config:
+        asked = 0
+
+        @property
+        def default(self) -> object:
+            self.asked += 1
+            raise error
+
+    config = Config()
+    monkeypatch.setattr(drivers, "driver", config)
+    drivers.load_driver()
+    assert config.asked == 1
