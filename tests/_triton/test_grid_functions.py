@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import UserDict
 from collections.abc import Callable
 from typing import Any
 
@@ -185,3 +186,35 @@ def test_a_misspelt_key_is_a_key_error_with_the_names_of_the_arguments() -> None
     with pytest.raises(KeyError, match="BLOK") as caught:
         GridMemos(()).evaluate(lambda meta: (meta["BLOK"],), {"n": 5, "BLOCK": 16})
     assert caught.value.__notes__ == ["A grid function gets the arguments of its launch by name; here: n, BLOCK."]
+
+
+def test_a_key_that_another_mapping_lacks_is_no_argument() -> None:
+    sizes: dict[str, int] = {}
+    meta = {"n": 5, "BLOCK": 16, "names": {"a": "b"}}
+
+    def grid_by_helper(meta: Any) -> tuple[int]:
+        return (entry_of(meta, "BLOK"),)
+
+    of_others: list[Any] = [
+        lambda meta: (sizes["BLOK"],),
+        lambda meta: (triton.cdiv(meta["n"], sizes["BLOK"]),),
+        lambda meta: (meta["names"]["BLOK"],),
+        lambda meta: (UserDict(meta)["BLOK"],),
+        lambda meta: (entry_of(sizes, "BLOK"),),
+    ]
+    of_meta: list[Any] = [
+        lambda meta: (triton.cdiv(meta["n"], meta["BLOK"]),),
+        lambda meta: (sizes.get("x", 1) + meta["BLOK"],),
+        lambda meta: (meta["BLO" + "K".upper()],),
+        lambda meta: tuple(meta[name] for name in ("BLOK",)),
+        grid_by_helper,
+    ]
+    for grids, has_note in ((of_others, False), (of_meta, True)):
+        for grid in grids:
+            with pytest.raises(KeyError, match="BLOK") as caught:
+                GridMemos(()).evaluate(grid, meta)
+            assert hasattr(caught.value, "__notes__") == has_note
+
+
+def entry_of(entries: Any, name: str) -> Any:
+    return entries[name]
