@@ -35,6 +35,7 @@ SIZES = "sizes.json"
 """The sizes of compiled kernels by folder, next to these: to ask for those of all files takes a second for 10,000."""
 
 _SPARED_S = 3600.0
+_MOST_BYTES = 1 << 30  # of a compiled kernel, whose files take megabytes at most
 _SETTLED_S = 10.0  # what is changed later has another time of change, on any file system
 
 
@@ -210,7 +211,11 @@ def _measured_entries(folder: Path, now: float) -> list[_Entry]:
             size_bytes = sum(size_bytes for _, size_bytes in listing_of(Path(path)))
         entries.append(_Entry(path, used_ns, size_bytes))
     settled_ns = (now - _SETTLED_S) * 1e9
-    sizes = {entry.path: (entry.used_ns, entry.size_bytes) for entry in entries if entry.used_ns < settled_ns}
+    sizes = {
+        entry.path: (entry.used_ns, entry.size_bytes)
+        for entry in entries
+        if entry.used_ns < settled_ns and entry.size_bytes <= _MOST_BYTES
+    }
     if sizes != known:
         with contextlib.suppress(OSError):  # they are measured again
             write_whole(folder / SIZES, json.dumps(sizes, separators=(",", ":")).encode())
@@ -218,13 +223,16 @@ def _measured_entries(folder: Path, now: float) -> list[_Entry]:
 
 
 def _known_sizes(folder: Path) -> dict[str, tuple[int, int]]:
-    """Return (time of last use, bytes) by path, as `_measured_entries` wrote them; {} where the file is none of its."""
+    """Return (time of last use, bytes) by path, as `_measured_entries` wrote them; {} where the file is none of its.
+
+    A size that no compiled kernel has is not believed: it would evict all the others.
+    """
     with contextlib.suppress(OSError, ValueError, TypeError, AttributeError, OverflowError, RecursionError):
         sizes = {
             path: (int(used_ns), int(size))
             for path, (used_ns, size) in json.loads((folder / SIZES).read_text()).items()
         }
-        if all(size >= 0 for _, size in sizes.values()):
+        if all(0 <= size <= _MOST_BYTES for _, size in sizes.values()):
             return sizes
     return {}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
 import random
 import shutil
@@ -399,6 +400,17 @@ def test_eviction_measures_again_where_the_kept_sizes_are_damaged(tmp_path: Path
     os.utime(tmp_path / "aa/one", (1000, 1000))
     (tmp_path / SIZES).write_text(content)
     assert evict(tmp_path, 500, clock=lambda: 10_000.0) == 1000
+
+
+def test_a_kept_size_that_no_compiled_kernel_has_evicts_nothing(tmp_path: Path) -> None:
+    for name, age in (("aa/one", 1), ("bb/two", 0)):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "k.cubin").write_bytes(b"x" * 1000)
+        os.utime(tmp_path / name, (1000 - age, 1000 - age))
+    path = str(tmp_path / "bb/two")
+    (tmp_path / SIZES).write_text(json.dumps({path: [1000 * 10**9, 10**15]}))
+    assert evict(tmp_path, 2500, clock=lambda: 10_000.0) == 0
+    assert json.loads((tmp_path / SIZES).read_text())[path] == [1000 * 10**9, 1000]
 
 
 @pytest.mark.slow
