@@ -17,7 +17,8 @@ from kernellab.explain.argument_views import CannotView, views_of
 from kernellab.explain.facts import DeviceRates
 from kernellab.launch.calls import Grid3
 from kernellab.timing.launches import Implementation
-from kernellab.workers.forks_and_interrupts import Stop, run_in_parallel
+from kernellab.workers.forks_and_interrupts import Stop
+from kernellab.workers.parallel import run_in_parallel
 from kernellab.workers.worker import Job, Pool
 
 if TYPE_CHECKING:

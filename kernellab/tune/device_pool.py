@@ -17,7 +17,8 @@ from kernellab.errors import KernellabError, UsageError, value_text
 from kernellab.timing.bench import Bench
 from kernellab.timing.bench_jobs import LaunchTimes
 from kernellab.timing.launches import Implementation
-from kernellab.workers.forks_and_interrupts import ProgressCallback, Stop, Work, run_in_parallel
+from kernellab.workers.forks_and_interrupts import ProgressCallback, Stop, Work, next_item
+from kernellab.workers.parallel import run_in_parallel
 
 AGREEMENT = 0.03
 WORTH_S = 2.0
@@ -187,7 +188,7 @@ class DevicePool:
 
     def _next(self) -> PoolResult:
         self._running -= 1
-        result = self._results.get()
+        result = next_item(self._results)
         if isinstance(result, BaseException):
             raise result
         return result

@@ -20,7 +20,8 @@ from kernellab.tune.differences import Trial
 from kernellab.tune.graph_facts import GraphFacts
 from kernellab.tune.proposal import Proposal, ProposedSpace
 from kernellab.tune.roles import Role, RoleKind, fixed_role, role_of
-from kernellab.workers.forks_and_interrupts import Stop, run_in_parallel
+from kernellab.workers.forks_and_interrupts import Stop
+from kernellab.workers.parallel import run_in_parallel
 
 _ORDERS = (1, 4, 8, 16)
 GIVE_CONFIGS = "pass configs=[triton.Config(...), ...], or a Space of values"

@@ -31,7 +31,8 @@ from kernellab.store import RecordedLaunch, Snapshot, Version, snapshot_from_jso
 from kernellab.store.decoding import launch_digest
 from kernellab.upgrade.comparison import LineOperations, stage_operations
 from kernellab.upgrade.winners import Winner
-from kernellab.workers.forks_and_interrupts import Stop, run_in_parallel
+from kernellab.workers.forks_and_interrupts import Stop
+from kernellab.workers.parallel import run_in_parallel
 from kernellab.workers.scratch import Scratch
 
 OpenSession = Callable[[str | None], Session]

@@ -26,7 +26,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import IO, Any, Generic, TypeVar
@@ -40,7 +40,7 @@ _IMPORTS_S = 10.0
 LOCK_S = 5.0
 TICK_S = 0.05
 _POLL_S = 0.005
-_PATIENCE_S = 15.0
+PATIENCE_S = 15.0
 
 ProgressCallback = Callable[[Any], None]
 
@@ -263,7 +263,7 @@ class AtWork:
 
 
 def run_uninterrupted(
-    call: Callable[[], T], stop: Stop | None = None, subject: str = "", *, patience_s: float = _PATIENCE_S
+    call: Callable[[], T], stop: Stop | None = None, subject: str = "", *, patience_s: float = PATIENCE_S
 ) -> T:
     """Return ``call()``; an interrupt of this thread does not interrupt the call.
 
@@ -289,7 +289,7 @@ def run_uninterrupted_with_progress(
     subject: str = "",
     progress: ProgressCallback | None = None,
     *,
-    patience_s: float = _PATIENCE_S,
+    patience_s: float = PATIENCE_S,
 ) -> T:
     """Like `run_uninterrupted`, for a call that reports progress; ``progress`` runs in the caller's thread."""
     report = progress or (lambda message: None)
@@ -298,7 +298,7 @@ def run_uninterrupted_with_progress(
     work = Work(call)
     try:
         work.begin()
-        while (message := work.reports.get()) is not None:  # ends with the call
+        while (message := next_item(work.reports)) is not None:  # ends with the call
             report(*message)
     except BaseException as exc:
         if stop is not None:
@@ -308,6 +308,17 @@ def run_uninterrupted_with_progress(
             raise Interrupted(f"{subject} was interrupted.") from None
         raise
     return work.result()
+
+
+def next_item(items: queue.SimpleQueue[T]) -> T:
+    """Wait for the next item of a queue. An interrupt ends the wait, wherever it comes.
+
+    One that comes when Python has looked at signals for the last time, just before the system's call that waits, does
+    not end that call: so it ends again and again by itself.
+    """
+    while True:
+        with contextlib.suppress(queue.Empty):
+            return items.get(timeout=TICK_S)
 
 
 class _BackgroundJob(threading.Thread):
@@ -335,52 +346,6 @@ def in_background(*steps: Callable[[], object], name: str | None = None, stop: S
 def session_is_over() -> bool:
     """Whether the main thread has ended, so that the process ends with its other threads."""
     return not threading.main_thread().is_alive()
-
-
-Source = Callable[[Stop], Iterator[T]]
-
-
-def run_in_parallel(sources: Sequence[Source[T]], idle: Callable[[], bool] | None = None) -> Iterator[T]:
-    """Run sources in a thread each, and yield their items as they come.
-
-    ``idle`` is called while there is nothing to yield, repeatedly as long as it returns True. Leaving the loop early,
-    or an interrupt, asks the sources to stop and waits for them: each must end soon after that.
-    """
-    stop = Stop()
-    items: queue.SimpleQueue[tuple[T] | BaseException | None] = queue.SimpleQueue()
-    threads = [Work(partial(_drain, source, stop, items)) for source in sources]
-    running, busy = len(threads), idle is not None
-    try:
-        for thread in threads:
-            thread.begin()
-        while running:
-            try:
-                item = items.get(block=not busy)  # every thread says when it ends
-            except queue.Empty:
-                busy = idle is not None and idle()
-                continue
-            busy = idle is not None
-            if item is None:
-                running -= 1
-            elif isinstance(item, BaseException):
-                raise item
-            else:
-                yield item[0]
-    finally:
-        stop.why = stop.why or "was interrupted"
-        for thread in threads:
-            thread.await_end(_PATIENCE_S)
-
-
-def _drain(
-    source: Source[T], stop: Stop, items: queue.SimpleQueue[tuple[T] | BaseException | None], report: ProgressCallback
-) -> None:
-    try:
-        for item in source(stop):
-            items.put((item,))
-    except BaseException as exc:  # noqa: BLE001 - whoever takes the items gets it
-        items.put(exc)
-    items.put(None)
 
 
 @contextlib.contextmanager

@@ -18,6 +18,7 @@ import pytest
 import kernellab
 from kernellab.errors import KernellabError, StoreError, UnknownTarget, UsageError, WorkerDied
 from kernellab.notebook.lab_opening import LabOpening
+from kernellab.workers import forks_and_interrupts
 from kernellab.workers.forks_and_interrupts import Interrupted, _BackgroundJob
 
 _CARD = """%%triton
@@ -285,11 +286,24 @@ def test_a_fork_collects_garbage_while_the_lab_opens_and_settings_of_the_user_me
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_an_interrupt_ends_the_wait_at_once_and_the_lab_goes_on_opening() -> None:
+def await_waiting_main_thread() -> None:
+    """Wait until the main thread waits in the system for work, and does not move although others may run."""
+    main, seen = threading.main_thread().ident or 0, 0
+    while seen < 100:
+        os.sched_yield()  # lets the main thread run, where it can
+        seen = seen + 1 if sys._current_frames()[main].f_code.co_filename == forks_and_interrupts.__file__ else 0
+
+
+@pytest.mark.parametrize("wakes_the_wait", [True, False])
+def test_an_interrupt_ends_the_wait_at_once_and_the_lab_goes_on_opening(wakes_the_wait: bool) -> None:
     may_end, lab, labs = threading.Event(), _Lab(), []
 
     def open_lab() -> Any:
-        os.kill(os.getpid(), signal.SIGINT)
+        if wakes_the_wait:
+            os.kill(os.getpid(), signal.SIGINT)
+        else:  # the state after a signal right before the system's call that waits, which it does not end
+            await_waiting_main_thread()
+            signal.pthread_kill(threading.get_ident(), signal.SIGINT)
         labs.append(lab if may_end.wait(60) else None)
         return lab
 

@@ -16,10 +16,10 @@ from kernellab.workers.forks_and_interrupts import (
     Stop,
     hold_lock,
     import_uninterrupted,
-    run_in_parallel,
     run_uninterrupted,
     run_uninterrupted_with_progress,
 )
+from kernellab.workers.parallel import run_in_parallel
 from tests.tables import every
 from tests.workers.interrupted import session
 
