@@ -1,12 +1,29 @@
 from __future__ import annotations
 
+import os
 import sys
+import tempfile
 from collections.abc import Iterator
 
 import pytest
 
 import kernellab
-from tests.labs import shared_lab
+from tests.labs import COMPILED_FOLDER, shared_lab
+
+_KEPT = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the folder of what the run compiles, before its test processes start."""
+    if COMPILED_FOLDER not in os.environ:
+        config.stash[_KEPT] = tempfile.TemporaryDirectory(prefix="kernellab-compiled-")
+        os.environ[COMPILED_FOLDER] = config.stash[_KEPT].name
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if _KEPT in config.stash:
+        del os.environ[COMPILED_FOLDER]
+        config.stash[_KEPT].cleanup()
 
 
 @pytest.fixture(scope="session")

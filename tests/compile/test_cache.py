@@ -173,7 +173,7 @@ def test_a_file_of_an_entry_that_is_cut_short_is_made_again(tmp_path: Path, harm
     kept = {
         path: path.read_bytes()
         for path in first.folder.iterdir()
-        if path.name not in {EFFECTS, "kernellab.json", "subject.json"}
+        if path.name not in {EFFECTS, DISASSEMBLY, "kernellab.json", "subject.json"}
     }
     assert len(kept) > 6
     for path, content in kept.items():
