@@ -13,6 +13,7 @@ from IPython.core.interactiveshell import InteractiveShell
 import kernellab
 from tests.alone import run_alone
 from tests.export.exporting import RUNNER
+from tests.labs import lend_lab
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -43,6 +44,7 @@ def test_every_cell_of_a_page_runs(
     monkeypatch.setenv("KERNELLAB_STORE", str(tmp_path / "store"))  # which no other test has put kernels into
     monkeypatch.chdir(tmp_path)
     shell = InteractiveShell.instance()
+    lend_lab(shell)
     try:
         for snippet in snippets:
             shell.run_cell(snippet, store_history=True).raise_error()

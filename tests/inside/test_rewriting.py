@@ -73,7 +73,7 @@ def tuples(x, out, weight, BLOCK: tl.constexpr):
     tl.store(out + tl.arange(0, BLOCK), first * second)
 
 
-lab = lab_fixture("cuda:90", open_lab=kernellab.Lab)
+lab = lab_fixture("cuda:90")
 
 
 def logged(

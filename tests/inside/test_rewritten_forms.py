@@ -146,7 +146,7 @@ def _integers(*shape: int) -> torch.Tensor:
     return torch.randint(0, 9, shape, generator=torch.Generator().manual_seed(7), dtype=torch.int32)
 
 
-lab = lab_fixture("cuda:90", open_lab=kernellab.Lab)
+lab = lab_fixture("cuda:90")
 
 
 def both(lab: kernellab.Lab, kernel: Any, arguments: dict[str, Any]) -> tuple[Values, Values]:

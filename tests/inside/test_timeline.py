@@ -70,7 +70,7 @@ def gluon_kernel(x, out, BLOCK: gl.constexpr):
 
 FIRST = sum_kernel.starting_line_number
 LOOP, STORE = FIRST + 7, FIRST + 9
-lab = lab_fixture("cuda:90", open_lab=kernellab.Lab)
+lab = lab_fixture("cuda:90")
 
 
 def stamped(lab: kernellab.Lab, lines: tuple[int, ...] = ()) -> tuple[Any, Any]:
