@@ -222,7 +222,7 @@ def test_a_specification_that_exits_is_a_failure_of_the_judge(folder: Path) -> N
 def three_kinds(folder: Path) -> Iterator[Path]:
     """The folder with a right, a wrong and an endless candidate."""
     (folder / "b.py").write_text(ADDER.replace("+ tl.load(y", "- tl.load(y"))
-    (folder / "c.py").write_text("while True:\n    pass\n")
+    (folder / "c.py").write_text("import threading\nthreading.Event().wait()\n")
     return folder
 
 
