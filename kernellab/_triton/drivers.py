@@ -65,18 +65,20 @@ class BinaryResources:
 
 def read_resources(cubin: Path) -> BinaryResources | None:
     """The resources of a cubin, by ``cuobjdump --dump-resource-usage``; None where that cannot read it."""
-    return begin_reading_resources(cubin)()
+    with reading_resources(cubin) as resources:
+        return resources()
 
 
-def begin_reading_resources(cubin: Path) -> Callable[[], BinaryResources | None]:
-    """Start to read the resources of a cubin in another process; the returned function waits for them."""
-    tool = _start_tool([knobs.nvidia.cuobjdump.path, "--dump-resource-usage", str(cubin)])
+@contextmanager
+def reading_resources(cubin: Path) -> Iterator[Callable[[], BinaryResources | None]]:
+    """Read the resources of a cubin in another process; the function of the with statement waits for them."""
+    with _start_tool([knobs.nvidia.cuobjdump.path, "--dump-resource-usage", str(cubin)]) as tool:
+        yield lambda: _resources_in(_output_of(tool) or "")
 
-    def resources() -> BinaryResources | None:
-        match = re.search(r"REG:(\d+)\s+STACK:(\d+)\s+SHARED:(\d+)", _output_of(tool) or "")
-        return BinaryResources(int(match[1]), int(match[2]), int(match[3])) if match else None
 
-    return resources
+def _resources_in(text: str) -> BinaryResources | None:
+    match = re.search(r"REG:(\d+)\s+STACK:(\d+)\s+SHARED:(\d+)", text)
+    return BinaryResources(*map(int, match.groups())) if match else None
 
 
 def read_amd_resources(amdgcn: str) -> dict[str, int | None] | None:
@@ -119,21 +121,20 @@ def spill_bytes(stack_bytes: int, log: str, ptx: str) -> int:
 
 def disassemble(cubin: Path) -> str | None:
     """The SASS of a cubin with source lines, by ``nvdisasm -gi -c``; None where that cannot read it."""
-    return _output_of(_start_tool([knobs.nvidia.nvdisasm.path, "-gi", "-c", str(cubin)]))
+    with _start_tool([knobs.nvidia.nvdisasm.path, "-gi", "-c", str(cubin)]) as tool:
+        return _output_of(tool)
 
 
-def _start_tool(command: list[str]) -> subprocess.Popen[str]:
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+_start_tool = partial(subprocess.Popen, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
 
 def _output_of(tool: subprocess.Popen[str]) -> str | None:
     """The output of a tool when it has ended; None where it failed."""
-    with tool:
-        try:
-            text, _ = tool.communicate(timeout=_TOOL_S)
-        except subprocess.TimeoutExpired:
-            tool.kill()
-            raise
+    try:
+        text, _ = tool.communicate(timeout=_TOOL_S)
+    except subprocess.TimeoutExpired:
+        tool.kill()
+        raise
     return text if tool.returncode == 0 else None
 
 

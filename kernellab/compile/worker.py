@@ -22,7 +22,7 @@ from kernellab._triton.compiling import (
     raw_module,
     translate_errors,
 )
-from kernellab._triton.drivers import begin_reading_resources, read_amd_resources, spill_bytes
+from kernellab._triton.drivers import read_amd_resources, reading_resources, spill_bytes
 from kernellab._triton.loading import load
 from kernellab._triton.mlir import flattened_parameters, graph_of_module
 from kernellab._triton.specialize import Specialization
@@ -113,21 +113,21 @@ def _write(built: CompileOutput, job: CompileJob, folder: Path) -> None:
     files = dict(built.files)
     for name, content in files.items():
         (folder / name).write_bytes(content)
-    binary = _begin_binary_summary(folder, job, built.ptxas_log)  # read while the rest is written
     metadata = json.loads(next(c for n, c in built.files.items() if n.endswith(".json")))
-    files[GRAPH] = graph_to_json(built.graph).encode()
-    (folder / GRAPH).write_bytes(files[GRAPH])
-    (folder / EFFECTS).write_text(effects_to_json(effects_of(built.graph)))
-    (folder / SUBJECT).write_text(subject_text(job))
-    summary = {
-        "seconds": sum(built.stage_seconds.values()),
-        "stage_seconds": dict(built.stage_seconds),
-        "shared_bytes": metadata["shared"],
-        "tensor_memory_columns": metadata.get("tmem_size") or None,
-        "threads": metadata["num_warps"] * job.target.warp_size,
-        "checksums": {name: zlib.crc32(content) for name, content in files.items()},
-        "binary": binary(),
-    }
+    with _binary_summary(folder, job, built.ptxas_log) as binary:  # read while the rest is written
+        files[GRAPH] = graph_to_json(built.graph).encode()
+        (folder / GRAPH).write_bytes(files[GRAPH])
+        (folder / EFFECTS).write_text(effects_to_json(effects_of(built.graph)))
+        (folder / SUBJECT).write_text(subject_text(job))
+        summary = {
+            "seconds": sum(built.stage_seconds.values()),
+            "stage_seconds": dict(built.stage_seconds),
+            "shared_bytes": metadata["shared"],
+            "tensor_memory_columns": metadata.get("tmem_size") or None,
+            "threads": metadata["num_warps"] * job.target.warp_size,
+            "checksums": {name: zlib.crc32(content) for name, content in files.items()},
+            "binary": binary(),
+        }
     (folder / SUMMARY).write_text(json.dumps(summary))
 
 
@@ -166,18 +166,20 @@ def _specialized_kernel(job: CompileJob) -> tuple[Any, Specialization]:
     return loaded.kernel, Specialization(dict(job.signature), constants, dict(job.attributes), dict(job.options))
 
 
-def _begin_binary_summary(folder: Path, job: CompileJob, log: str) -> Callable[[], Mapping[str, int | None] | None]:
-    """Start to read the resources of the binary; the returned function waits for them."""
+@contextmanager
+def _binary_summary(folder: Path, job: CompileJob, log: str) -> Iterator[Callable[[], Mapping[str, int | None] | None]]:
+    """Read the resources of the binary; the function of the with statement waits for them."""
     if job.target.backend != "cuda":
         text = next(folder.glob("*.amdgcn")).read_text()
-        return lambda: read_amd_resources(text)
-    resources_of = begin_reading_resources(next(folder.glob("*.cubin")))
+        yield lambda: read_amd_resources(text)
+        return
+    with reading_resources(next(folder.glob("*.cubin"))) as resources_of:
 
-    def summary() -> Mapping[str, int | None] | None:
-        resources = resources_of()
-        if resources is None:
-            return None
-        ptx = next(folder.glob("*.ptx")).read_text()
-        return {**asdict(resources), "spill_bytes": spill_bytes(resources.stack_bytes, log, ptx)}
+        def summary() -> Mapping[str, int | None] | None:
+            resources = resources_of()
+            if resources is None:
+                return None
+            ptx = next(folder.glob("*.ptx")).read_text()
+            return {**asdict(resources), "spill_bytes": spill_bytes(resources.stack_bytes, log, ptx)}
 
-    return summary
+        yield summary

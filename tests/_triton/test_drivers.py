@@ -7,6 +7,7 @@ import importlib.util
 import sys
 import weakref
 from dataclasses import dataclass, field
+from pathlib import Path
 from subprocess import CalledProcessError
 from typing import Any
 
@@ -105,3 +106,15 @@ def test_a_driver_that_does_not_load_ahead_is_left_to_its_first_use(
     monkeypatch.setattr(drivers, "driver", config)
     drivers.load_driver()
     assert config.asked == 1
+
+
+def test_resources_that_are_not_asked_for_in_the_end_leave_no_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools: list[Any] = []
+    start = drivers._start_tool
+    monkeypatch.setattr(drivers, "_start_tool", lambda command: tools.append(start(command)) or tools[-1])
+    with pytest.raises(OSError, match="full"), drivers.reading_resources(tmp_path / "absent.cubin"):
+        raise OSError("full")
+    assert tools[0].returncode is not None
+    assert tools[0].stdout.closed
