@@ -136,7 +136,7 @@ def cells(size: int) -> str:
     shell = InteractiveShell.instance()
     shell.run_cell("%load_ext kernellab").raise_error()
     lab: Lab = shell.magics_manager.registry["TritonMagics"].lab
-    lab._pool = lab.compiler.pool = LinkingPool(lab._pool)  # type: ignore[assignment]
+    lab._pool = lab.compiler.pool = lab._trials.compilers = LinkingPool(lab._pool)  # type: ignore[assignment]
     shell.push({name: torch.ones(16) for name in ("x", "y", "out")})
     columns, seconds = {}, []
     for number in range(1, size + 1):
@@ -197,7 +197,7 @@ def launches(size: int) -> str:
     parts = []
     x, y = torch.zeros(16), torch.zeros(16)
     with Lab(store=":memory:") as lab:
-        lab._pool = lab.compiler.pool = LinkingPool(lab._pool)  # type: ignore[assignment]
+        lab._pool = lab.compiler.pool = lab._trials.compilers = LinkingPool(lab._pool)  # type: ignore[assignment]
         kernel = lab.bind(copy_kernel)
         lab.kernels.add(kernel)
         parts.append(series("launches on the CPU", size, lambda i: kernel[(1,)](x, y, 16, BLOCK=16)))

@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -216,8 +217,9 @@ def _memory_mib() -> float:
 def _processes(root: int) -> Iterator[int]:
     yield root
     for task in Path(f"/proc/{root}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            yield from _processes(int(child))
+        with suppress(OSError):  # a thread may end meanwhile
+            for child in (task / "children").read_text().split():
+                yield from _processes(int(child))
 
 
 if __name__ == "__main__":

@@ -92,7 +92,7 @@ def shared_lab(target: str | None = None, store: str | Path | None = None) -> La
     """Return a lab with a store and caches of its own, whose compile pool and interpreter worker are there already."""
     lab = Lab(target, store)
     pool, worker = _workers(lab.settings.compile_workers)
-    lab._pool = lab.compiler.pool = pool
+    lab._pool = lab.compiler.pool = lab._trials.compilers = pool
     lab._interpreter = Interpreter(worker, lab.settings.timeout_s)
     return lab
 

@@ -29,6 +29,7 @@ from kernellab.target import parse_target
 from kernellab.workers.forks_and_interrupts import Interrupted, Stop, in_background
 from kernellab.workers.worker import Job
 from tests.gpu.test_ipc import launch_on
+from tests.labs import shared_lab
 
 OWN, OF_TORCH = (Memory(handle, 16, 4096, False) for handle in (IpcHandle(b"\0" * 64, 0), (torch.empty, ())))
 
@@ -189,6 +190,12 @@ def test_an_interrupt_of_the_wait_for_a_worker_waits_for_no_compile(monkeypatch:
         assert not has_ended.is_set()
     finally:
         may_end.set()
+
+
+@pytest.mark.parametrize("open_lab", [kernellab.Lab, shared_lab])
+def test_kernels_of_the_worker_are_compiled_where_those_of_the_lab_are(open_lab: Any) -> None:
+    with open_lab(store=":memory:") as lab:
+        assert lab._trials.compilers is lab.compiler.pool
 
 
 def test_trials_apart_take_other_workers_of_the_same_servers_and_leave_these_open() -> None:
