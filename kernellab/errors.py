@@ -202,9 +202,14 @@ def refused_by_system(subject: str) -> Iterator[None]:
     try:
         yield
     except OSError as exc:
-        where = f" ({exc.filename})" if exc.filename else ""
-        advice = "Free space on that disk" if exc.errno in {errno.ENOSPC, errno.EDQUOT} else "Correct that"
-        raise StoreError(f"{subject}: {exc.strerror or exc}{where}. {advice}, then try again.") from exc
+        raise StoreError(f"{subject}: {refusal_text(exc)}") from exc
+
+
+def refusal_text(exc: OSError) -> str:
+    """Return the end of a message on what the system refused: its words, the file, and what to do."""
+    where = f" ({exc.filename})" if exc.filename else ""
+    advice = "Free space on that disk" if exc.errno in {errno.ENOSPC, errno.EDQUOT} else "Correct that"
+    return f"{exc.strerror or exc}{where}. {advice}, then try again."
 
 
 def timeout_text(subject: str, seconds: float, outcome: str = "did not finish") -> str:

@@ -11,11 +11,13 @@ A session runs in a worker, around the launches of other jobs of its process, so
 
 from __future__ import annotations
 
+import shutil
 import struct
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernellab.errors import refused_by_system
 from kernellab.ir.control_codes import INSTRUCTION_BYTES, elf_sections
 
 _RELOCATION = struct.Struct("<QQq")
@@ -131,8 +133,12 @@ def open_session(payload: object, progress: object) -> OpenSession:
     """Begin to sample the launches of this process, which is CUPTI's only client in it.
 
     Only kernels that are loaded afterwards have lines.
+
+    Raises:
+        StoreError: the system refuses a folder for the samples.
     """
-    folder = Path(tempfile.mkdtemp(prefix="kernellab-samples-"))
+    with refused_by_system("A temporary folder cannot be made"):
+        folder = Path(tempfile.mkdtemp(prefix="kernellab-samples-"))
     refused = "Proton is switched off; unset TRITON_PROTON_DISABLE"
     try:
         from triton import profiler  # loads CUPTI; a Triton that was built without Proton has none
@@ -147,13 +153,17 @@ def open_session(payload: object, progress: object) -> OpenSession:
 
 
 def close_session(opened: OpenSession, progress: object) -> str:
-    """End a session; return Proton's output: frames with their samples, as JSON."""
+    """End a session; return Proton's output: frames with their samples, as JSON.
+
+    Raises:
+        StoreError: Proton could not write it.
+    """
     from triton import profiler
 
     folder = Path(opened.folder)
     profiler.finalize(opened.session)
-    text = (folder / "samples.hatchet").read_text(encoding="utf-8")
-    for path in folder.iterdir():
-        path.unlink()
-    folder.rmdir()
-    return text
+    try:
+        with refused_by_system("The samples cannot be read"):
+            return (folder / "samples.hatchet").read_text(encoding="utf-8")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
-from kernellab.errors import JudgeFailed, LaunchError, UsageError
+from kernellab.errors import JudgeFailed, LaunchError, UsageError, refusal_text
 
 if TYPE_CHECKING:
     from kernellab.judge.verdict import Verdict
@@ -69,8 +69,8 @@ def failing_as_judge(candidate: str) -> Iterator[None]:
     except (Exception, SystemExit) as exc:
         if isinstance(exc, UsageError) and not isinstance(exc, LaunchError):
             raise
-        message = f"The judge failed on {candidate}: {type(exc).__name__}: {exc}"
-        raise JudgeFailed(message, detail=str(getattr(exc, "detail", ""))) from exc
+        reason = refusal_text(exc) if isinstance(exc, OSError) else f"{type(exc).__name__}: {exc}"
+        raise JudgeFailed(f"The judge failed on {candidate}: {reason}", detail=str(getattr(exc, "detail", ""))) from exc
 
 
 sys.modules[__name__].__class__ = JudgeModule

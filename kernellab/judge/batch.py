@@ -84,7 +84,7 @@ def answer_call(call: JudgeCall, progress: ProgressCallback) -> Verdict:
     """Judge one candidate in this process, a worker."""
     if call.texts is None:
         return VERB(call.spec, call.candidate, **call.options)
-    with tempfile.TemporaryDirectory(prefix="kernellab-judge-") as folder:
+    with failing_as_judge(call.candidate), tempfile.TemporaryDirectory(prefix="kernellab-judge-") as folder:
         files = []
         for part, path, text in zip(("spec", "candidate"), (call.spec, call.candidate), call.texts, strict=True):
             file = Path(folder, part, Path(path).name)

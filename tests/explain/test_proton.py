@@ -1,12 +1,22 @@
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import kernellab
+from kernellab.errors import StoreError
 from kernellab.explain.profilers import numbered_binary
-from kernellab.explain.proton import NoLineTable, instruction_address, number_instructions
+from kernellab.explain.proton import (
+    NoLineTable,
+    OpenSession,
+    close_session,
+    instruction_address,
+    number_instructions,
+    open_session,
+)
 from tests.kernels.cases import all_cases
 
 
@@ -48,3 +58,22 @@ def test_what_is_no_cubin_has_no_line_table(binary: bytes) -> None:
 
 def _code(sass: str) -> list[str]:
     return [line.split(";")[0] for line in sass.splitlines() if line.strip().startswith("/*")]
+
+
+def test_a_refused_folder_for_samples_is_an_error_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    with pytest.raises(StoreError, match=r"^A temporary folder cannot be made: .* Correct that, then try again\.$"):
+        open_session(None, None)
+
+
+def test_samples_that_the_profiler_did_not_write_are_an_error_and_their_folder_is_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("triton.profiler.finalize", lambda session: None)
+    folder = tmp_path / "samples"
+    folder.mkdir()
+    with pytest.raises(StoreError, match=r"^The samples cannot be read: No such file"):
+        close_session(OpenSession(1, str(folder)), None)
+    assert not folder.exists()

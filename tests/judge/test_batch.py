@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
@@ -17,7 +19,8 @@ from typing import Any
 import pytest
 
 from kernellab.errors import JudgeFailed, UsageError
-from kernellab.judge.batch import JudgeCall, JudgeFailure, ResultsFile, judge_all, summary_of
+from kernellab.judge import failing_as_judge
+from kernellab.judge.batch import JudgeCall, JudgeFailure, ResultsFile, answer_call, judge_all, summary_of
 from kernellab.judge.verdict import Decision, Verdict, is_signed
 from tests.judge.executors import JudgingExecutor, accept
 from tests.judge.files import ADDER, ADDITION
@@ -210,6 +213,22 @@ def test_wrong_calls_are_refused_before_anything_is_judged(folder: Path) -> None
     with pytest.raises(UsageError, match="executor is 5; expected"):
         list(judge_all(folder / "spec.py", folder, executor=5))
     assert executor.judged == []
+
+
+def test_what_the_system_refuses_the_judge_is_said_with_what_to_do(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = str(folder / "gone")
+    monkeypatch.setattr(tempfile, "tempdir", gone)
+    call = JudgeCall("spec.py", "candidate.py", {}, texts=(b"", b""))
+    with pytest.raises(JudgeFailed) as caught:
+        answer_call(call, lambda message: None)
+    start, end = "The judge failed on candidate.py: No such file or directory (", "). Correct that, then try again."
+    assert str(caught.value).startswith(f"{start}{gone}")
+    assert str(caught.value).endswith(end)
+    sentence = r"No space left on device\. Free space on that disk, then try again\.$"
+    with pytest.raises(JudgeFailed, match=sentence), failing_as_judge("candidate.py"):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_a_specification_that_exits_is_a_failure_of_the_judge(folder: Path) -> None:

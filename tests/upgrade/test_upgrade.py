@@ -223,7 +223,7 @@ def test_a_worker_makes_the_same_snapshot_as_this_process(lab: kernellab.Lab, mo
     keep = tune_verbs._keep_snapshot
     monkeypatch.setattr(tune_verbs, "_keep_snapshot", lambda *call, is_now: keep(*call, is_now=False))
     tuned(lab, config())
-    for thread, _ in lab.compiler.pool._background:
+    for thread in tuple(lab.compiler.pool._background._jobs):
         thread.join(60)
     assert store.snapshots.of_version(version.id) == kept
 
