@@ -79,13 +79,14 @@ class SpawnedProcess:
         return self.end()
 
     def end(self) -> int:
-        """Kill the process and return its exit status."""
+        """Kill the process and what it has started in its group, such as an assembler; return its exit status."""
         with self._lock:
             if self.pidfd is None:
                 self.popen.kill()
             else:
-                with contextlib.suppress(ProcessLookupError):
-                    signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+                with contextlib.suppress(OSError):
+                    signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)  # while nobody has waited for it,
+                    os.killpg(self.pid, signal.SIGKILL)  # its number is still its own
                 os.close(self.pidfd)
                 self.pidfd = None
         code = self.exit_code(_END_S)

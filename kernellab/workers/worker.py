@@ -234,10 +234,19 @@ class Worker:
             if self.server is None or not (self.waits_for_server or self.server.is_started):
                 self._process = spawn(self.kind.preload, self.kind.environment)
             else:
-                self._process = self.server.fork(timeout_s, subject, stop)
-                with contextlib.suppress(ChannelClosedError):  # then the job says how it ended
-                    self._process.channel.send(pack_message(self.kind), limit_of(timeout_s, subject, stop))
+                self._process = self._forked_process(self.server, timeout_s, subject, stop)
         return self._process
+
+    def _forked_process(self, server: ForkServer, timeout_s: float, subject: str, stop: Stop) -> WorkerProcess:
+        """Return a fork that was told its kind; one that could not be told takes no jobs."""
+        process = server.fork(timeout_s, subject, stop)
+        try:
+            with contextlib.suppress(ChannelClosedError):  # then the job says how it ended
+                process.channel.send(pack_message(self.kind), limit_of(timeout_s, subject, stop))
+        except BaseException:
+            process.stop()
+            raise
+        return process
 
     def _stop_process(self) -> int | None:
         process, self._process = self._process, None

@@ -11,16 +11,20 @@ from typing import Any
 
 import pytest
 
+from kernellab.errors import WorkerDied
 from kernellab.workers.forks_and_interrupts import Stop
 from kernellab.workers.process import ForkServer
 from kernellab.workers.worker import Job, Worker, WorkerKind
 
 MODULE = """
-import os
+import os, subprocess
 words = []
 
 def say(*more):
     words.extend(more)
+
+def start_sleeper(payload, progress):
+    return subprocess.Popen(["sleep", "600"]).pid
 
 def parent_and_words(payload, progress):
     return os.getppid(), words
@@ -98,3 +102,43 @@ def test_to_start_a_server_waits_for_no_fork_that_waits_for_its_imports(server: 
     assert not forked
     thread.join()
     forked[0].stop()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("waits_for_server", [False, True])
+def test_what_a_worker_has_started_ends_with_it(server: ForkServer, waits_for_server: bool) -> None:
+    worker = Worker(WorkerKind("test", server.modules), server, waits_for_server=waits_for_server)
+    sleeper: int = worker.run(Job("module_of_worker:start_sleeper", None, "the job"), 30)
+    assert is_running(sleeper)
+    worker.close()
+    end_s = time.monotonic() + 10
+    while is_running(sleeper) and time.monotonic() < end_s:
+        time.sleep(0.01)
+    assert not is_running(sleeper)
+
+
+@pytest.mark.slow
+def test_a_stop_before_a_fork_was_sent_its_kind_leaves_the_next_job_a_worker_of_the_kind(
+    server: ForkServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker, stop, fork = Worker(WorkerKind("test", server.modules), server), Stop(), ForkServer.fork
+
+    def fork_and_stop(own: ForkServer, *call: Any) -> Any:
+        process = fork(own, *call)
+        stop.ask()
+        return process
+
+    monkeypatch.setattr(ForkServer, "fork", fork_and_stop)
+    with pytest.raises(WorkerDied, match="was interrupted"):
+        worker.run(JOB, 30, stop=stop)
+    assert worker.pid is None
+    monkeypatch.undo()
+    assert worker.run(JOB, 30)[0] != os.getpid()
+    worker.close()
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
