@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _RunningRequest:
     """A request to a compile worker; ``answers`` has the answer when the thread has ended, unless the worker died.
 
     ``stop`` ends the work for it.
@@ -80,7 +80,7 @@ class RequestedPrediction:
 
     implementation: Implementation
     device: DeviceRates
-    asked: _Asked | None
+    asked: _RunningRequest | None
     has_changed_integers: bool
 
     def is_there_within(self, timeout_s: float) -> bool:
@@ -132,7 +132,7 @@ class PendingReport:
         """
         return self._with_each(lambda kernel, request: replace(kernel, prediction=request.prediction()))
 
-    def current(self, *, is_waiting: bool) -> CellReport:
+    def current_report(self, *, is_waiting: bool) -> CellReport:
         """Return the report with the predictions that are there; kernels without say so where it ``is_waiting``."""
 
         def kernel_now(kernel: KernelReport, request: RequestedPrediction) -> KernelReport:
@@ -174,12 +174,12 @@ def show_pending_report(lab: Lab, pending: PendingReport) -> CellReport:
         show_report(lab, report)
         return report
     try:
-        display.replace(pending.current(is_waiting=True))
+        display.replace(pending.current_report(is_waiting=True))
         report = pending.complete()
         display.replace(report)
     except BaseException as exc:
         pending.stop()
-        display.replace(pending.current(is_waiting=False))
+        display.replace(pending.current_report(is_waiting=False))
         if isinstance(exc, KeyboardInterrupt):
             raise Interrupted(f"{pending.subject} was interrupted.") from None
         raise
@@ -198,7 +198,7 @@ class CellPredictions:
 
     lab: Lab
     _begun: set[str] = field(default_factory=set)
-    _asked: dict[str, _Asked] = field(default_factory=dict)
+    _asked: dict[str, _RunningRequest] = field(default_factory=dict)
     _count: int = 0
 
     def begin(self, launch: BoundLaunch) -> None:
@@ -239,7 +239,7 @@ class CellPredictions:
         call = UserCall(session.bind(record.kernel), record.grid, (), record.keywords)
         return compile_call(session, call, takes_best=False)
 
-    def _ask(self, implementation: Implementation) -> _Asked | None:
+    def _ask(self, implementation: Implementation) -> _RunningRequest | None:
         """Ask a worker for the time of a launch, unless one was asked for it before; None where it has no views."""
         session, digest = self.lab.session(), implementation.kernel.digest
         request = request_of(implementation, device_for(session.target, session.model), is_quick=True)
@@ -250,7 +250,7 @@ class CellPredictions:
             return asked
         answers, stop = list[Answer](), Stop()
         thread = self.lab.compiler.pool.run_in_background(partial(self._predict, request, answers, stop), stop)
-        asked = self._asked[digest] = _Asked(request, thread, answers, stop)
+        asked = self._asked[digest] = _RunningRequest(request, thread, answers, stop)
         return asked
 
     def _predict(self, request: PredictionRequest, answers: list[Answer], stop: Stop) -> None:

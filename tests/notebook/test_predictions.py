@@ -219,7 +219,7 @@ def test_a_card_says_of_each_kernel_whether_its_time_is_being_predicted() -> Non
     requests = (request(is_there=True), request(is_there=False), None)
     pending = PendingReport(CellReport((kernel, kernel, kernel)), requests)
     for is_waiting, device in ((True, "H100"), (False, "")):
-        kernels = pending.current(is_waiting=is_waiting).kernels
+        kernels = pending.current_report(is_waiting=is_waiting).kernels
         assert [(kernel.prediction, kernel.predicting_for) for kernel in kernels] == [
             (time, ""),
             (None, device),
