@@ -238,7 +238,7 @@ class Worker:
         return self._process
 
     def _forked_process(self, server: ForkServer, timeout_s: float, subject: str, stop: Stop) -> WorkerProcess:
-        """Return a fork that was told its kind; one that could not be told takes no jobs."""
+        """Return a fork that was sent its kind; one that could not be sent it takes no jobs."""
         process = server.fork(timeout_s, subject, stop)
         try:
             with contextlib.suppress(ChannelClosedError):  # then the job says how it ended
