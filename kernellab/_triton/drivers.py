@@ -50,8 +50,8 @@ _NO_METADATA = SimpleNamespace(
 _MAX_THREADS = 1024
 _TOOL_S = 60
 LAUNCH_ERRORS: tuple[type[Exception], ...] = (OutOfResources, RuntimeError, ValueError, TypeError, OverflowError)
-LAUNCHER_ERRORS: tuple[type[Exception], ...] = (RuntimeError, OSError, ImportError, subprocess.SubprocessError)
-"""Why Triton cannot compile a launcher or its driver: no C compiler, one that fails, a module that cannot be loaded."""
+LAUNCHER_ERRORS = RuntimeError, OSError, ImportError, AssertionError, subprocess.SubprocessError
+"""Why Triton cannot compile a launcher or its driver: no C compiler or libcuda, an error of one, a module that fails."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,10 @@ X, OUT = torch.rand(64), torch.zeros(64)
 
 
 class Builds:
-    """The launchers that were built, by the types of their parameters; ``fails`` as where there is no C compiler."""
+    """The launchers that were built, by the types of their parameters, each with an ``error`` of Triton."""
 
-    def __init__(self, *, fails: bool = False) -> None:
-        self.fails = fails
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
         self.signatures: list[dict[str, Any]] = []
         self.has_begun, self.may_end = threading.Event(), threading.Event()
 
@@ -30,8 +30,8 @@ class Builds:
         self.has_begun.set()
         assert self.may_end.wait(30)
         self.signatures.append(signature)
-        if self.fails:
-            raise RuntimeError("Failed to find C compiler.")
+        if self.error is not None:
+            raise self.error
 
 
 @pytest.fixture
@@ -41,11 +41,13 @@ def fresh(tmp_path: Path) -> Iterator[kernellab.Lab]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize(
+    "error", [None, RuntimeError("Failed to find C compiler."), AssertionError("libcuda.so cannot found!")]
+)
 def test_the_launcher_of_a_new_signature_is_built_once_beside_the_kernel(
-    fresh: kernellab.Lab, monkeypatch: pytest.MonkeyPatch, fails: bool
+    fresh: kernellab.Lab, monkeypatch: pytest.MonkeyPatch, error: Exception | None
 ) -> None:
-    builds = Builds(fails=fails)
+    builds = Builds(error)
     monkeypatch.setattr("kernellab.compile.cache.build_launcher", builds.build)
     fresh.compiler.launches_on = parse_target("cuda:90")
     builds.may_end.set()
