@@ -51,7 +51,7 @@ _MAX_THREADS = 1024
 _TOOL_S = 60
 LAUNCH_ERRORS: tuple[type[Exception], ...] = (OutOfResources, RuntimeError, ValueError, TypeError, OverflowError)
 LAUNCHER_ERRORS = RuntimeError, OSError, ImportError, AssertionError, subprocess.SubprocessError
-"""Why Triton cannot compile a launcher or its driver: no C compiler or libcuda, an error of one, a module that fails."""
+"""Why Triton cannot compile a launcher or its driver: no C compiler or libcuda, their errors, a module that fails."""
 
 
 @dataclass(frozen=True, slots=True)
