@@ -23,7 +23,6 @@ _PURE_NAMES = frozenset({"cdiv", "next_power_of_2"})
 _STATEFUL = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_VARARGS
 _EFFECTS = ("STORE_GLOBAL", "STORE_NAME", "STORE_DEREF", "STORE_ATTR", "STORE_SUBSCR", "DELETE_", "IMPORT_")
 _SUBSCRIPT = {"BINARY_SUBSCR": "[]"}  # an operation of its own until Python 3.13
-_LOADS = ("LOAD_FAST", "LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_NAME", "LOAD_GLOBAL")
 _MOST_REMEMBERED = 1024
 
 
@@ -36,6 +35,15 @@ class GridMemo:
     extents: dict[Any, tuple[int, ...]] = field(default_factory=dict)
 
 
+class GridArguments(dict[str, Any]):
+    """The arguments of a launch by name, as a grid function gets them; asked for another one, they name themselves."""
+
+    def __missing__(self, name: Any) -> Any:
+        error = KeyError(name)
+        error.add_note(f"A grid function gets the arguments of its launch by name; here: {', '.join(self)}.")
+        raise error
+
+
 @dataclass(slots=True)
 class GridMemos:
     """The memos of one launch function, by the id of a code object. ``fixed`` are parameters of constant value."""
@@ -45,11 +53,7 @@ class GridMemos:
 
     def evaluate(self, grid: Any, arguments: Mapping[str, Any]) -> Any:
         """Call a grid function, and remember its extents if it only computes."""
-        try:
-            extents = grid(arguments)
-        except KeyError as exc:
-            note_arguments(exc, arguments)
-            raise
+        extents = grid(GridArguments(arguments))
         if type(grid) is FunctionType:
             memo = self.by_code.get(id(grid.__code__)) or self._add_memo(grid)
             key = memo.values(grid)
@@ -64,40 +68,6 @@ class GridMemos:
             self.by_code.clear()
         memo = self.by_code[id(grid.__code__)] = GridMemo(grid.__code__, values_reader(grid, self.fixed))
         return memo
-
-
-def note_arguments(exc: KeyError, arguments: Mapping[str, Any]) -> None:
-    """Add the names of the arguments to the error of a grid function that asks them for another one.
-
-    A key that another mapping lacks is none of an argument.
-    """
-    name = exc.args[0] if exc.args else None
-    if isinstance(name, str) and name not in arguments and _subscripted_value(exc) is arguments:
-        exc.add_note(f"A grid function gets the arguments of its launch by name; here: {', '.join(arguments)}.")
-
-
-def _subscripted_value(exc: BaseException) -> Any:
-    """The value of the variable whose subscript raised an error; None where something else raised it.
-
-    The instructions of the key, which push one value, stand before the subscript, and the variable's before these.
-    """
-    trace = exc.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    if trace is None:
-        return None
-    frame, pushed = trace.tb_frame, 0
-    steps = [step for step in dis.get_instructions(frame.f_code) if step.offset <= trace.tb_lasti]
-    if not steps or "[]" not in (steps[-1].argrepr, _SUBSCRIPT.get(steps[-1].opname)):
-        return None
-    for step in reversed(steps[:-1]):
-        is_before_key = pushed == 1
-        pushed += dis.stack_effect(step.opcode, step.arg)
-        if is_before_key or pushed > 1:
-            names = step.argval if isinstance(step.argval, tuple) else (step.argval,)  # newer versions load two at once
-            name = names[-1] if is_before_key else names[0]
-            return {**frame.f_globals, **frame.f_locals}.get(name) if step.opname.startswith(_LOADS) else None
-    return None
 
 
 def values_reader(grid: FunctionType, fixed: Collection[str]) -> Callable[[FunctionType], Any]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kernellab._triton.grid_functions import note_arguments
+from kernellab._triton.grid_functions import GridArguments
 from kernellab._triton.interpreted import require_compiled
 from kernellab._triton.kernel import (
     JitKernel,
@@ -38,10 +38,7 @@ def evaluated_grid(kernel: JitKernel, grid: Any, arguments: Mapping[str, Any]) -
     if not is_grid_function(grid):
         return checked_grid(grid, kernel.__name__)
     try:
-        extents = grid(arguments)
-    except KeyError as exc:
-        note_arguments(exc, arguments)
-        raise
+        extents = grid(GridArguments(arguments))
     except TypeError as exc:
         if exc.__traceback__ is not None and exc.__traceback__.tb_next is not None:
             raise
