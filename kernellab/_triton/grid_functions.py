@@ -39,6 +39,7 @@ class GridArguments(dict[str, Any]):
     """The arguments of a launch by name, as a grid function gets them; asked for another one, they name themselves."""
 
     def __missing__(self, name: Any) -> Any:
+        __tracebackhide__ = True
         error = KeyError(name)
         error.add_note(f"A grid function gets the arguments of its launch by name; here: {', '.join(self)}.")
         raise error

@@ -339,9 +339,11 @@ def reference_blamed(file: KernelFile, check: object) -> Iterator[None]:
 def fault_of_file(exc: BaseException, path: Path) -> LaunchError | None:
     """Return the error of a function of a kernel file, such as a grid, with its line.
 
-    None where the exception does not come from the file: a frame of the lab stands below the last one of it.
+    None where the exception does not come from the file: a frame of the lab stands below the last one of it, other
+    than those that tracebacks hide, as that of the arguments which a grid function asks for another name.
     """
-    files = [Path(frame.filename).resolve() for frame in traceback.extract_tb(exc.__traceback__)]
+    frames = [frame for frame, _ in traceback.walk_tb(exc.__traceback__) if "__tracebackhide__" not in frame.f_locals]
+    files = [Path(frame.f_code.co_filename).resolve() for frame in frames]
     own = Path(__file__).parents[1]
     last = next((file for file in reversed(files) if file == path.resolve() or own in file.parents), None)
     if last != path.resolve():
