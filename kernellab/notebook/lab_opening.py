@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 # The end of a session waits for one of these: one at a time.
 _OF_A_LAB = ("kernellab._triton", "kernellab.lab")
-_OF_ITS_FIRST_CELL = ("kernellab.notebook.cell",)
 _OF_A_CARD = ("kernellab.explain.prediction", "kernellab.views.bundles", "PIL.ImageDraw", "PIL.ImageFont")
 _NO_COLLECTION = 2**31 - 1  # a threshold that no number of objects reaches
 
@@ -44,9 +43,9 @@ class LabOpening:
         self._lock = rlock()
 
     def begin(self) -> threading.Thread:
-        """Open the lab in the background, and import what its first cell needs; return the thread."""
-        before, after = ([partial(self._import, name) for name in names] for names in (_OF_A_LAB, _OF_ITS_FIRST_CELL))
-        return in_background(*before, self._open, *after, self._collect_garbage, name="kernellab-opening")
+        """Open the lab in the background; return the thread."""
+        imports = (partial(self._import, name) for name in _OF_A_LAB)
+        return in_background(*imports, self._open, self._collect_garbage, name="kernellab-opening")
 
     def lab(self) -> Lab:
         """Wait until the lab is open, and return it. Ctrl-C stops the wait at once, and the lab goes on opening.
