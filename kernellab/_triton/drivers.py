@@ -24,6 +24,7 @@ from typing import Any
 
 import triton
 from triton import knobs
+from triton.backends import backends
 from triton.backends.driver import DriverBase
 from triton.compiler import CompiledKernel
 from triton.runtime._allocation import set_profile_allocator
@@ -32,6 +33,7 @@ from triton.runtime.errors import OutOfResources
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernellab._triton.targets import gpu_target, target_of
+from kernellab.errors import warn_user
 from kernellab.source import portable_type
 from kernellab.target import MULTIPROCESSORS, Target, has_cuda_context, limits_of, shared_bytes_limit
 from kernellab.workers.forks_and_interrupts import run_uninterrupted
@@ -40,15 +42,12 @@ from kernellab.workers.scratch import Scratch
 Interpret = Callable[[Any, Mapping[str, Any], tuple[int, int, int]], Any]
 """Runs a launch of an `ASTSource` on the CPU, from its arguments by name and its grid; returns the run."""
 
-_UNLIMITED = 2**31 - 1
-_WARP_SIZE = 32
+_UNLIMITED, _WARP_SIZE, _MAX_THREADS, _TOOL_S = 2**31 - 1, 32, 1024, 60
 # Of a kernel without scratch memory: the text of a launcher depends on none of it.
 _NO_METADATA = SimpleNamespace(
     **dict.fromkeys(("global_scratch_size", "profile_scratch_size", "launch_cooperative_grid", "launch_pdl"), 0),
     **dict.fromkeys(("global_scratch_align", "profile_scratch_align", "num_ctas"), 1),
 )
-_MAX_THREADS = 1024
-_TOOL_S = 60
 LAUNCH_ERRORS: tuple[type[Exception], ...] = (OutOfResources, RuntimeError, ValueError, TypeError, OverflowError)
 LAUNCHER_ERRORS = RuntimeError, OSError, ImportError, AssertionError, subprocess.SubprocessError
 """Why Triton cannot compile a launcher or its driver: no C compiler or libcuda, their errors, a module that fails."""
@@ -272,19 +271,20 @@ def hook_launches(enter: Callable[[str], None], leave: Callable[[], None] = lamb
 
 
 def gpu_target_of_machine() -> Target | None:
-    """The target of the GPU that Triton would use by itself, or None where there is none.
+    """The target of the GPU that Triton would use by itself; None where there is none, or, with a warning, no driver.
 
     Where torch uses CUDA, it answers as Triton's driver would, which is compiled by the machine's compiler at first.
     """
     if has_cuda_context():
         import torch
 
-        if torch.version.hip is None:
-            major, minor = torch.cuda.get_device_capability()
-            return Target("cuda", 10 * major + minor, _WARP_SIZE)
+        major, minor = torch.cuda.get_device_capability()
+        return Target("cuda", 10 * major + minor, _WARP_SIZE)
     try:
         return target_of(driver.default.get_current_target())
-    except RuntimeError:
+    except LAUNCHER_ERRORS as exc:
+        if any(backend.driver.is_active() for backend in backends.values()):
+            warn_user(f"Triton's GPU driver does not load, so launches run on the CPU: {exc}. Correct that; restart.")
         return None
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import re
 import sys
 import weakref
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from subprocess import CalledProcessError
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -88,24 +91,41 @@ def test_where_torch_uses_cuda_its_device_is_the_target_and_no_driver_is_compile
     assert drivers.gpu_target_of_machine() == Target("cuda", 103, 32)
 
 
-@pytest.mark.parametrize(
-    "error", [RuntimeError("no C compiler"), CalledProcessError(1, "gcc"), ImportError("no module"), OSError("no room")]
-)
+FAILURES = [RuntimeError("no C compiler"), CalledProcessError(1, "gcc"), ImportError("no module"), OSError("no room")]
+
+
+class FailingConfig:
+    """Triton's configured driver where it does not load."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error, self.asked = error, 0
+
+    @property
+    def default(self) -> object:
+        self.asked += 1
+        raise self.error
+
+
+@pytest.mark.parametrize("error", FAILURES)
 def test_a_driver_that_does_not_load_ahead_is_left_to_its_first_use(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    class Config:
-        asked = 0
-
-        @property
-        def default(self) -> object:
-            self.asked += 1
-            raise error
-
-    config = Config()
+    config = FailingConfig(error)
     monkeypatch.setattr(drivers, "driver", config)
     drivers.load_driver()
     assert config.asked == 1
+
+
+@pytest.mark.parametrize("error", FAILURES)
+@pytest.mark.parametrize("has_gpu", [False, True])
+def test_where_a_driver_does_not_load_there_is_no_gpu_and_a_warning_says_so_if_the_machine_has_one(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, has_gpu: bool
+) -> None:
+    monkeypatch.setattr(drivers, "driver", FailingConfig(error))
+    backend = SimpleNamespace(driver=SimpleNamespace(is_active=lambda: has_gpu))
+    monkeypatch.setattr(drivers, "backends", {"nvidia": backend})
+    with pytest.warns(UserWarning, match=f"run on the CPU: {re.escape(str(error))}") if has_gpu else nullcontext():
+        assert drivers.gpu_target_of_machine() is None
 
 
 def test_resources_that_are_not_asked_for_in_the_end_leave_no_process(
