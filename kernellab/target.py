@@ -367,9 +367,11 @@ def has_gpu_device() -> bool:
 
 
 def has_cuda_context() -> bool:
-    """Whether this process uses CUDA through torch; neither is loaded to find out."""
+    """Whether this process uses CUDA through torch, and not AMD's HIP; none is loaded to find out."""
     torch = sys.modules.get("torch")
-    return torch is not None and bool(torch.cuda.is_initialized()) and not is_lost_to_fork()
+    if torch is None or torch.version.hip is not None:
+        return False
+    return bool(torch.cuda.is_initialized()) and not is_lost_to_fork()
 
 
 def is_lost_to_fork() -> bool:

@@ -326,7 +326,16 @@ class _BackgroundJob(threading.Thread):
 
 
 def in_background(*steps: Callable[[], object], name: str | None = None, stop: Stop | None = None) -> threading.Thread:
-    """Run steps in sequence in a new thread called ``name``. ``stop`` ends the jobs that it waits for.
+    """Run steps in sequence in a new thread called ``name``; see `background_thread`."""
+    thread = background_thread(*steps, name=name, stop=stop)
+    thread.start()
+    return thread
+
+
+def background_thread(
+    *steps: Callable[[], object], name: str | None = None, stop: Stop | None = None
+) -> threading.Thread:
+    """Return a thread that runs steps in sequence once it is started. ``stop`` ends the jobs that it waits for.
 
     The end of the session waits for the current step, and no other begins. Python would end a daemon thread at any
     point, and inside a C++ library that aborts the process (https://github.com/python/cpython/issues/87135).
@@ -339,7 +348,6 @@ def in_background(*steps: Callable[[], object], name: str | None = None, stop: S
 
     thread = _BackgroundJob(target=run, name=name)
     thread.stop = stop or Stop()
-    thread.start()
     return thread
 
 

@@ -24,8 +24,8 @@ from kernellab.workers.forks_and_interrupts import (
     ProgressCallback,
     Stop,
     at_fork,
+    background_thread,
     hold_lock,
-    in_background,
     lock,
     run_uninterrupted,
     run_uninterrupted_with_progress,
@@ -304,10 +304,11 @@ class BackgroundJobs:
     ) -> threading.Thread:
         """Run steps in a new thread; see `in_background`."""
         asked = stop or Stop()
-        thread = in_background(*steps, name=name, stop=asked)
-        self._jobs[thread] = asked
-        for ended in [job for job in tuple(self._jobs) if not job.is_alive()]:
+        thread = background_thread(*steps, name=name, stop=asked)
+        for ended in [job for job in tuple(self._jobs) if job.ident is not None and not job.is_alive()]:
             self._jobs.pop(ended, None)
+        self._jobs[thread] = asked  # first: what stops the jobs in between stops this one, too
+        thread.start()
         return thread
 
     def stop(self, why: str) -> tuple[threading.Thread, ...]:
@@ -315,7 +316,7 @@ class BackgroundJobs:
         running = tuple(self._jobs.items())
         for _, stop in running:
             stop.ask(why)
-        return tuple(thread for thread, _ in running)
+        return tuple(thread for thread, _ in running if thread.is_alive())
 
 
 class Pool:

@@ -26,7 +26,7 @@ from kernellab.workers.process import (
     limit_of,
     pack_message,
 )
-from kernellab.workers.worker import Job, Pool, Worker, WorkerKind
+from kernellab.workers.worker import BackgroundJobs, Job, Pool, Worker, WorkerKind
 
 KIND = WorkerKind("test", preload=())
 
@@ -232,6 +232,20 @@ def test_closing_a_pool_stops_what_runs_in_the_background_and_no_later_job_of_it
     assert not thread.is_alive()
     assert errors == ["The later job ended: its worker was closed."]
     assert pool.workers[0].pid is None
+
+
+def test_a_job_that_starts_in_the_background_while_the_others_are_stopped_does_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def stop_and_start(thread: threading.Thread) -> None:
+        waited_for.append(jobs.stop("ended"))
+        start(thread)
+
+    start, jobs, steps, waited_for = threading.Thread.start, BackgroundJobs(), list[str](), list[Any]()
+    monkeypatch.setattr(threading.Thread, "start", stop_and_start)
+    jobs.begin(lambda: steps.append("step")).join()
+    assert steps == []
+    assert waited_for == [()]
 
 
 @pytest.mark.slow
