@@ -17,6 +17,7 @@ from triton.runtime.jit import JITFunction
 import kernellab
 from kernellab.errors import CheckFailed, LaunchError, OutOfBounds, UnknownTarget, UsageError, WorkerTimeout
 from kernellab.ir.operations import Access
+from kernellab.target import parse_target
 from tests import samples
 from tests.alone import run_with_lab
 from tests.labs import shared_lab
@@ -105,6 +106,19 @@ def test_the_workers_of_a_new_kernel_start_before_the_driver_is_asked(monkeypatc
     with kernellab.Lab(store=":memory:") as lab, pytest.raises(UsageError, match="asked"):
         lab.tune(samples.tuned_kernel, grid, *tensors(), N)
     assert steps == ["compile workers", "GPU worker", "driver"]
+
+
+@pytest.mark.parametrize("target", [None, "cuda:80"])
+def test_a_lab_for_another_target_than_that_of_the_gpu_starts_no_worker_on_the_gpu(
+    monkeypatch: pytest.MonkeyPatch, target: str | None
+) -> None:
+    steps = []
+    monkeypatch.setattr("kernellab.gpu.trial.GpuTrials.start_process", lambda trials: steps.append("process"))
+    monkeypatch.setattr("kernellab.gpu.trial.GpuTrials.prepare", lambda trials: steps.append("context"))
+    monkeypatch.setattr("kernellab.lab.workspace.gpu_target_of_machine", lambda: parse_target("cuda:90"))
+    with kernellab.Lab(target, store=":memory:") as lab:
+        lab._start_workers_for(samples.tuned_kernel, compiling=False)
+    assert steps == (["process", "context"] if target is None else [])
 
 
 @pytest.mark.parametrize("has_gpu", [False, True])

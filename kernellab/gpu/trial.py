@@ -175,9 +175,14 @@ class GpuTrials:
         worker.prepare(Job(load_basic_kernels, wanted, subject), _WARM_S)
 
     def _begin_builds(self, capability: tuple[int, int], kernels: Iterable[KernelVariant]) -> list[threading.Thread]:
-        """Have kernels compiled that are not kept; return the threads that wait for these and for earlier ones."""
+        """Have kernels compiled that are not kept; return the threads that wait for these and for earlier ones.
+
+        Raises:
+            WorkerDied: this is a thread of `run_in_background`, and `close` has stopped it.
+        """
         requests = [request_of(kernel, capability) for kernel in kernels]
         with self._lock:
+            Stop().check(_STARTING)
             for request in requests:
                 if request not in self._builds:
                     self._builds[request] = self._begin_build(request)

@@ -71,12 +71,10 @@ class Workspace:
         self.last_arguments: dict[str, dict[str, Any]] = {}
         self.passed_versions: dict[str, str] = {}
         self._spare: Scratch | None = None
-        place = self._artifacts_folder(folder)
+        place, kept = self._artifacts_folder(folder), Store(None if self._scratch else folder)
         self.compiler = Compiler(self._pool, place, self.settings.timeout_s, instead=self._spare_artifacts_folder)
-        kept = Store(None if self._scratch else folder)
         self.kernels = Registry(kept, self._revive, bind=self.bind, notebook=self.settings.notebook)
-        timeout_s, isolate = self.settings.timeout_s, self.settings.isolate
-        self._trials = GpuTrials(timeout_s, isolate, kept.trials, _GPU_HANDLERS, self._pool)
+        self._trials = GpuTrials(self.settings.timeout_s, self.settings.isolate, kept.trials, _GPU_HANDLERS, self._pool)
         self.set_interpreting_aside()
 
     def set_interpreting_aside(self) -> None:
@@ -138,11 +136,12 @@ class Workspace:
         run_uninterrupted(self._close)
 
     def _close(self) -> None:
-        launches = [self._trials.close, *([] if self._launches is None else [self._launches.close])]
+        runtime = [] if self._launches is None else [self._launches.close]
+        workers = self._interpreter.close, self._pool.close, self._trials.close  # whose threads have the pool compile
         folders = [folder.close for folder in (self._scratch, self._spare) if folder is not None]
-        with contextlib.ExitStack() as closing:  # one after the other, also where one fails
+        with contextlib.ExitStack() as closing:  # one after the other, the last first, also where one fails
             closing.callback(restore_interpreting, self._interpreting)
-            for close in (*folders, self.kernels.store.close, *launches, self._interpreter.close, self._pool.close):
+            for close in (*folders, self.kernels.store.close, *runtime, *workers):
                 closing.callback(close)
 
     def __enter__(self) -> Self:
@@ -348,7 +347,8 @@ class Workspace:
         if is_kernel(kernel) and self.kernels.is_new(kernel):
             if compiling:
                 self._pool.start()
-            self._trials.start_process()
+            if self._wanted is None:  # else launches may have no GPU, though torch uses one
+                self._trials.start_process()
             self.launches.start_workers(compiling=compiling)
 
     @contextmanager

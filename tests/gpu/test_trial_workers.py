@@ -25,9 +25,9 @@ from kernellab.gpu.driver import IpcHandle
 from kernellab.gpu.ipc import BinaryLaunch, Memory, Tables
 from kernellab.gpu.trial import GpuTrials
 from kernellab.gpu.worker import Ending, Placing, TrialJob, TrialOutcome, WarmUp, require_same_device
-from kernellab.target import parse_target
+from kernellab.target import has_cuda_context, parse_target
 from kernellab.workers.forks_and_interrupts import Interrupted, Stop, in_background
-from kernellab.workers.worker import Job
+from kernellab.workers.worker import Job, Pool
 from tests.gpu.test_ipc import launch_on
 from tests.labs import shared_lab
 
@@ -169,6 +169,44 @@ def test_trials_that_are_closed_while_a_worker_starts_leave_no_process(
     assert len(starting) == 1
     assert trials.worker(0).pid is None
     assert not trials._servers[False].is_started
+
+
+def test_a_lab_that_is_closed_while_its_gpu_worker_starts_compiles_no_kernel_of_it_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    may_ask, has_asked = threading.Event(), threading.Event()
+
+    def capability(device: int) -> tuple[int, int]:
+        has_asked.set()
+        assert may_ask.wait(30)
+        return 9, 0
+
+    def close_pool(pool: Pool) -> None:
+        close(pool)
+        may_ask.set()
+        for thread in starting:
+            thread.join()
+
+    close = Pool.close
+    monkeypatch.setattr("torch.cuda.get_device_capability", capability)
+    monkeypatch.setattr("kernellab.gpu.trial.uuid_of", lambda device: b"")
+    with kernellab.Lab(store=":memory:") as lab:
+        lab._trials.start()
+        assert has_asked.wait(30)
+        starting = list(lab._trials._background._jobs)
+        monkeypatch.setattr(Pool, "close", close_pool)
+    assert len(starting) == 1
+    assert lab._trials._builds == {}
+    assert not lab._pool.server.is_started
+
+
+@pytest.mark.parametrize(("hip", "uses_cuda"), [(None, True), ("6.3", False)])
+def test_a_process_that_uses_the_gpu_of_another_vendor_starts_no_worker(
+    monkeypatch: pytest.MonkeyPatch, hip: str | None, uses_cuda: bool
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_initialized", lambda: True)
+    monkeypatch.setattr("torch.version.hip", hip)
+    assert has_cuda_context() is uses_cuda
 
 
 def test_an_interrupt_of_the_wait_for_a_worker_waits_for_no_compile(monkeypatch: pytest.MonkeyPatch) -> None:
