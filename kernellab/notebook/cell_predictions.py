@@ -178,12 +178,18 @@ def show_pending_report(lab: Lab, pending: PendingReport) -> CellReport:
         report = pending.complete()
         display.replace(report)
     except BaseException as exc:
-        pending.stop()
-        display.replace(pending.current_report(is_waiting=False))
+        # A second interrupt does not leave the card as it is.
+        run_uninterrupted(partial(_show_without_missing, display, pending), subject=pending.subject)
         if isinstance(exc, KeyboardInterrupt):
             raise Interrupted(f"{pending.subject} was interrupted.") from None
         raise
     return report
+
+
+def _show_without_missing(display: DisplayHandle, pending: PendingReport) -> None:
+    """Stop the work for the predictions that are not there, and show the card without them."""
+    pending.stop()
+    display.replace(pending.current_report(is_waiting=False))
 
 
 def _result_display(lab: Lab) -> DisplayHandle | None:

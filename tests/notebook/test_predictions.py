@@ -98,12 +98,15 @@ def patch_prediction(monkeypatch: pytest.MonkeyPatch) -> Callable[[Run], None]:
 
 
 class NotingDisplay(NotebookDisplay):
-    """A display that calls ``on_first`` when it has shown its first result."""
+    """A display that calls ``on_first`` after its first result, and ``before_later`` before each other one."""
 
     on_first: Callable[[], object] = staticmethod(lambda: None)
+    before_later: Callable[[], object] = staticmethod(lambda: None)
 
     def replace(self, result: object, /) -> bool:
         is_first = not self.is_shown
+        if not is_first:
+            self.before_later()
         super().replace(result)
         if is_first:
             self.on_first()
@@ -295,6 +298,15 @@ def test_an_interrupt_while_the_first_card_is_sent_leaves_it_without_that_line(
     has_passed = threading.Event()
     patch_prediction(predict)
     display.on_first = interrupt
+    ran = notebook.double("double", launch=LAUNCH)
+    assert ran.error_lines == ["KeyboardInterrupt: Predicting double was interrupted."]
+    require_card_without_announcement(ran)
+
+
+def test_a_second_interrupt_while_the_card_is_redrawn_leaves_it_without_that_line(
+    notebook: Notebook, display: NotingDisplay, stops: list[Stop]
+) -> None:
+    display.before_later = partial(os.kill, os.getpid(), signal.SIGINT)
     ran = notebook.double("double", launch=LAUNCH)
     assert ran.error_lines == ["KeyboardInterrupt: Predicting double was interrupted."]
     require_card_without_announcement(ran)
