@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 
 import kernellab
-from kernellab.compile.disassembly import DISASSEMBLY
+from kernellab.compile.disassembly import DISASSEMBLY, disassembly_of
 from kernellab.compile.entries import EFFECTS, triton_files
 from kernellab.compile.types import Compiled, CompileJob, compile_job
 from kernellab.errors import CompileError, LaunchError, UnknownTarget, UsageError, WorkerDied, WorkerTimeout
@@ -83,18 +83,43 @@ def test_sass_is_machine_code_and_amd_has_none(lab: kernellab.Lab) -> None:
 
 
 @pytest.mark.slow
-def test_a_kernel_is_disassembled_once_and_triton_is_not_given_the_text(tmp_path: Path) -> None:
+def test_a_kernel_is_disassembled_once_and_triton_is_not_given_the_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with shared_lab("cuda:90", tmp_path) as lab:
-        compiled = lab.compile(samples.add_kernel, **ADD)
-        text = compiled.sass
-    kept = compiled.folder / DISASSEMBLY
-    kept.write_text(f"{kept.read_text()}// kept", encoding="utf-8")
+        text = lab.compile(samples.add_kernel, **ADD).sass
+    monkeypatch.setattr("kernellab._triton.drivers.disassemble", lambda binary: None)
     with shared_lab("cuda:90", tmp_path) as lab:
         again = lab.compile(samples.add_kernel, **ADD)
         assert again.from_cache
-        assert again.sass == f"{text}// kept"
+        assert again.sass == text
     assert DISASSEMBLY not in triton_files(again)
     assert list(again.stages) == ["ttir", "ttgir", "llir", "ptx"]
+
+
+@pytest.mark.parametrize("harm", ["empty", "start", "half", "zeros", "changed", "other encoding"])
+def test_a_kept_disassembly_that_is_cut_short_or_changed_is_made_again_with_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harm: str
+) -> None:
+    texts = iter(["MOV R1 ;\nEXIT ;\n"] * 2)
+    monkeypatch.setattr("kernellab._triton.drivers.disassemble", lambda binary: next(texts))
+    text, kept = disassembly_of(tmp_path / "k.cubin"), tmp_path / DISASSEMBLY
+    assert disassembly_of(tmp_path / "k.cubin") == text
+    content = kept.read_bytes()
+    cut = {"empty": b"", "start": content[:9], "half": content[: len(content) - 9], "zeros": bytes(len(content))}
+    changed = {"changed": content.replace(b"R1", b"R2"), "other encoding": content.replace(b"R1", b"\xff1")}
+    kept.write_bytes({**cut, **changed}[harm])
+    with pytest.warns(UserWarning, match="is cut short, or was changed; the binary is disassembled again"):
+        assert disassembly_of(tmp_path / "k.cubin") == text
+    assert kept.read_bytes() == content
+
+
+def test_a_kept_disassembly_of_a_release_that_wrote_no_checksum_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / DISASSEMBLY).write_text("MOV R1 ;\n")
+    monkeypatch.setattr("kernellab._triton.drivers.disassemble", lambda binary: "MOV R1 ;\nEXIT ;\n")
+    assert disassembly_of(tmp_path / "k.cubin") == "MOV R1 ;\nEXIT ;\n"
 
 
 def test_parameters_say_what_was_assumed(lab: kernellab.Lab) -> None:
