@@ -38,9 +38,10 @@ WITHOUT_TRITON := benchmark benchmarks browser cli docs explore notebooks pytest
   views/test_diff.py views/test_dispatch.py views/test_folding.py views/test_graph_widget.py \
   views/test_in_browser.py views/test_live.py views/test_panel.py views/test_plots.py views/test_profile.py \
   views/test_program.py views/test_regressions.py views/test_suite_graphs.py views/test_tuning.py
-# Each of the judge's candidates takes seconds: against the oldest, those that every run takes do.
-CANDIDATES := tests/judge/test_cheats.py tests/judge/test_honest.py
-TRITON_TESTS ?= tests $(WITHOUT_TRITON:%=--ignore=tests/%) $(CANDIDATES:%=--ignore=%)
+# Each of the judge's candidates and each explanation takes seconds: against the oldest, those that every run takes do.
+LONG_TABLES := tests/judge/test_cheats.py tests/judge/test_honest.py tests/judge/test_cpu_launcher.py \
+  tests/explain/test_statements.py
+TRITON_TESTS ?= tests $(WITHOUT_TRITON:%=--ignore=tests/%) $(LONG_TABLES:%=--ignore=%)
 PYTEST := -m pytest -n $(JOBS) --dist worksteal
 SIDE_BY_SIDE := $(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target
 
@@ -90,7 +91,7 @@ test-triton: $(VENV)/.installed-test  ## what depends on Triton against another 
 	@test -n "$(VERSION)" || { echo "Say which Triton: make test-triton VERSION=3.6.0"; exit 2; }
 	$(MAKE) $(TRITON_VENV)/.installed VERSION=$(VERSION)
 	JUPYTER_PATH=$(abspath $(VENV))/share/jupyter $(TRITON_VENV)/bin/python $(PYTEST) -p no:cacheprovider $(TRITON_TESTS)
-	$(TRITON_VENV)/bin/python $(PYTEST) -p no:cacheprovider -q -m "not exhaustive" $(CANDIDATES)
+	$(TRITON_VENV)/bin/python $(PYTEST) -p no:cacheprovider -q -m "not exhaustive" $(LONG_TABLES)
 
 lab: $(VENV)/.installed-lab  ## open JupyterLab on the notebooks
 	$(VENV)/bin/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) notebooks
