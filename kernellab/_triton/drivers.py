@@ -10,7 +10,6 @@ has a device number of its own, the same in all labs of a process, because Trito
 
 from __future__ import annotations
 
-import re
 import subprocess
 import time
 import weakref
@@ -18,7 +17,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -32,17 +30,18 @@ from triton.runtime.driver import driver
 from triton.runtime.errors import OutOfResources
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from kernellab._triton.binary_tools import read_resources
 from kernellab._triton.targets import gpu_target, target_of
 from kernellab.errors import warn_user
 from kernellab.source import portable_type
 from kernellab.target import MULTIPROCESSORS, Target, has_cuda_context, limits_of, shared_bytes_limit
-from kernellab.workers.forks_and_interrupts import run_uninterrupted
+from kernellab.workers.forks_and_interrupts import delayed_forks, run_uninterrupted
 from kernellab.workers.scratch import Scratch
 
 Interpret = Callable[[Any, Mapping[str, Any], tuple[int, int, int]], Any]
 """Runs a launch of an `ASTSource` on the CPU, from its arguments by name and its grid; returns the run."""
 
-_UNLIMITED, _WARP_SIZE, _MAX_THREADS, _TOOL_S = 2**31 - 1, 32, 1024, 60
+_UNLIMITED, _WARP_SIZE, _MAX_THREADS = 2**31 - 1, 32, 1024
 # Of a kernel without scratch memory: the text of a launcher depends on none of it.
 _NO_METADATA = SimpleNamespace(
     **dict.fromkeys(("global_scratch_size", "profile_scratch_size", "launch_cooperative_grid", "launch_pdl"), 0),
@@ -51,90 +50,6 @@ _NO_METADATA = SimpleNamespace(
 LAUNCH_ERRORS: tuple[type[Exception], ...] = (OutOfResources, RuntimeError, ValueError, TypeError, OverflowError)
 LAUNCHER_ERRORS = RuntimeError, OSError, ImportError, AssertionError, subprocess.SubprocessError
 """Why Triton cannot compile a launcher or its driver: no C compiler or libcuda, their errors, a module that fails."""
-
-
-@dataclass(frozen=True, slots=True)
-class BinaryResources:
-    """Registers per thread, and bytes of stack per thread and of static shared memory per block."""
-
-    registers: int
-    stack_bytes: int
-    static_shared_bytes: int
-
-
-def read_resources(cubin: Path) -> BinaryResources | None:
-    """The resources of a cubin, by ``cuobjdump --dump-resource-usage``; None where that cannot read it."""
-    with reading_resources(cubin) as resources:
-        return resources()
-
-
-@contextmanager
-def reading_resources(cubin: Path) -> Iterator[Callable[[], BinaryResources | None]]:
-    """Read the resources of a cubin in another process; the function of the with statement waits for them."""
-    with _start_tool([knobs.nvidia.cuobjdump.path, "--dump-resource-usage", str(cubin)]) as tool:
-        yield lambda: _resources_in(_output_of(tool) or "")
-
-
-def _resources_in(text: str) -> BinaryResources | None:
-    match = re.search(r"REG:(\d+)\s+STACK:(\d+)\s+SHARED:(\d+)", text)
-    return BinaryResources(*map(int, match.groups())) if match else None
-
-
-def read_amd_resources(amdgcn: str) -> dict[str, int | None] | None:
-    """The resources in the metadata of an AMD kernel's assembly; None where it has another form.
-
-    These are registers per lane and per wave, and bytes, by the names of `kernellab.compile.types.Resources`. A spill
-    stores four bytes to scratch; several may share a place, so spills take at most the whole stack.
-    https://llvm.org/docs/AMDGPUUsage.html#code-object-v3-metadata
-    """
-    fields = {name: int(value) for name, value in re.findall(r"^\s+(?:- )?\.(\w+):\s+(\d+)\s*$", amdgcn, re.MULTILINE)}
-    try:
-        stack = fields["private_segment_fixed_size"]
-        return {
-            "registers": fields["vgpr_count"],
-            "accumulation_registers": fields.get("agpr_count"),
-            "scalar_registers": fields["sgpr_count"],
-            "scalar_spills": fields["sgpr_spill_count"],
-            "stack_bytes": stack,
-            "spill_bytes": min(stack, 4 * fields.get("vgpr_spill_count", 0)),
-            "static_shared_bytes": fields["group_segment_fixed_size"],
-        }
-    except KeyError:
-        return None
-
-
-def spill_bytes(stack_bytes: int, log: str, ptx: str) -> int:
-    """The bytes of a stack that hold spilled registers.
-
-    The log of ptxas says whether any are. The stack also holds the PTX's own ``.local`` variables: arguments of
-    ``tl.device_print``, arrays of libdevice. https://docs.nvidia.com/cuda/cuda-compiler-driver-nvcc/#ptxas-options
-    """
-    traffic = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", log)
-    if traffic and not any(int(count) for pair in traffic for count in pair):
-        return 0
-    declared = sum(map(int, re.findall(r"\.local\s+\.align\s+\d+\s+\.b8\s+\S+\[(\d+)\]", ptx)))
-    if traffic and declared >= stack_bytes:
-        return stack_bytes
-    return max(0, stack_bytes - declared)
-
-
-def disassemble(cubin: Path) -> str | None:
-    """The SASS of a cubin with source lines, by ``nvdisasm -gi -c``; None where that cannot read it."""
-    with _start_tool([knobs.nvidia.nvdisasm.path, "-gi", "-c", str(cubin)]) as tool:
-        return _output_of(tool)
-
-
-_start_tool = partial(subprocess.Popen, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-
-
-def _output_of(tool: subprocess.Popen[str]) -> str | None:
-    """The output of a tool when it has ended; None where it failed."""
-    try:
-        text, _ = tool.communicate(timeout=_TOOL_S)
-    except subprocess.TimeoutExpired:
-        tool.kill()
-        raise
-    return text if tool.returncode == 0 else None
 
 
 def compiled_from_files(
@@ -281,16 +196,20 @@ def gpu_target_of_machine() -> Target | None:
         major, minor = torch.cuda.get_device_capability()
         return Target("cuda", 10 * major + minor, _WARP_SIZE)
     try:
-        return target_of(driver.default.get_current_target())
+        with delayed_forks():
+            return target_of(driver.default.get_current_target())
     except LAUNCHER_ERRORS as exc:
         if any(backend.driver.is_active() for backend in backends.values()):
-            warn_user(f"Triton's GPU driver does not load, so launches run on the CPU: {exc}. Correct that; restart.")
+            warn_user(
+                f"Triton's driver of the GPU does not load, so launches run on the CPU: {exc}. Triton compiles it, "
+                "once, with the C compiler that CC names, or gcc; correct that, then restart."
+            )
         return None
 
 
 def load_driver() -> None:
     """Load Triton's own driver, which takes half a second while it is not in Triton's cache."""
-    with suppress(*LAUNCHER_ERRORS):  # its first use raises it
+    with delayed_forks(), suppress(*LAUNCHER_ERRORS):  # its first use raises it
         _ = driver.default
 
 

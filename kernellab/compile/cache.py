@@ -46,7 +46,7 @@ from kernellab.errors import CompileError, KernellabError, Place, StoreError, Un
 from kernellab.ir.effects import Effects, effects_from_json
 from kernellab.ir.graph import Graph, graph_from_json
 from kernellab.target import Target, known_targets, parse_target, well_formed_target
-from kernellab.workers.forks_and_interrupts import TICK_S, Stop, hold_lock, lock, run_uninterrupted
+from kernellab.workers.forks_and_interrupts import TICK_S, Stop, delayed_forks, hold_lock, lock, run_uninterrupted
 from kernellab.workers.parallel import run_in_parallel
 from kernellab.workers.scratch import has_room, temporary_folder, write_whole
 from kernellab.workers.worker import Answer, Handler, Job, Pool, Request, WorkerKind
@@ -294,7 +294,7 @@ class Compiler:
         key = job.signature, paths
 
         def build() -> None:
-            with contextlib.suppress(*LAUNCHER_ERRORS):
+            with delayed_forks(), contextlib.suppress(*LAUNCHER_ERRORS):
                 build_launcher(dict(job.signature), paths)
 
         with self._lock:

@@ -22,7 +22,7 @@ def disassembly_of(binary: Path) -> str | None:
     kept = _kept_text(path)
     if kept is not None:
         return kept
-    from kernellab._triton.drivers import disassemble  # keeps `import kernellab` light
+    from kernellab._triton.binary_tools import disassemble  # keeps `import kernellab` light
 
     text = disassemble(binary)
     if text is not None:

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from kernellab._triton.binary_tools import read_amd_resources, reading_resources, spill_bytes
 from kernellab._triton.compiling import (
     CompileOutput,
     build,
@@ -22,7 +23,6 @@ from kernellab._triton.compiling import (
     raw_module,
     translate_errors,
 )
-from kernellab._triton.drivers import read_amd_resources, reading_resources, spill_bytes
 from kernellab._triton.loading import load
 from kernellab._triton.mlir import flattened_parameters, graph_of_module
 from kernellab._triton.specialize import Specialization

@@ -184,6 +184,17 @@ def no_fork() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def delayed_forks() -> Iterator[None]:
+    """Delay forks inside a with statement that starts another program, by at most `LOCK_S` seconds.
+
+    A fork amid the start would keep a pipe open for as long as it lives: that by which `subprocess.Popen` learns that
+    the program runs. What runs meanwhile in other threads goes on.
+    """
+    with lock(crossing=True):
+        yield
+
+
 class cached_property(functools.cached_property[T]):  # noqa: N801 - as that of functools
     """`functools.cached_property`; the lock that it shares between threads before Python 3.12 is free in a fork."""
 

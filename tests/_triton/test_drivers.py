@@ -9,7 +9,6 @@ import sys
 import weakref
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from pathlib import Path
 from subprocess import CalledProcessError
 from types import SimpleNamespace
 from typing import Any
@@ -126,15 +125,3 @@ def test_where_a_driver_does_not_load_there_is_no_gpu_and_a_warning_says_so_if_t
     monkeypatch.setattr(drivers, "backends", {"nvidia": backend})
     with pytest.warns(UserWarning, match=f"run on the CPU: {re.escape(str(error))}") if has_gpu else nullcontext():
         assert drivers.gpu_target_of_machine() is None
-
-
-def test_resources_that_are_not_asked_for_in_the_end_leave_no_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tools: list[Any] = []
-    start = drivers._start_tool
-    monkeypatch.setattr(drivers, "_start_tool", lambda command: tools.append(start(command)) or tools[-1])
-    with pytest.raises(OSError, match="full"), drivers.reading_resources(tmp_path / "absent.cubin"):
-        raise OSError("full")
-    assert tools[0].returncode is not None
-    assert tools[0].stdout.closed

@@ -88,7 +88,7 @@ def test_a_kernel_is_disassembled_once_and_triton_is_not_given_the_text(
 ) -> None:
     with shared_lab("cuda:90", tmp_path) as lab:
         text = lab.compile(samples.add_kernel, **ADD).sass
-    monkeypatch.setattr("kernellab._triton.drivers.disassemble", lambda binary: None)
+    monkeypatch.setattr("kernellab._triton.binary_tools.disassemble", lambda binary: None)
     with shared_lab("cuda:90", tmp_path) as lab:
         again = lab.compile(samples.add_kernel, **ADD)
         assert again.from_cache
@@ -102,7 +102,7 @@ def test_a_kept_disassembly_that_is_cut_short_or_changed_is_made_again_with_a_wa
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harm: str
 ) -> None:
     texts = iter(["MOV R1 ;\nEXIT ;\n"] * 2)
-    monkeypatch.setattr("kernellab._triton.drivers.disassemble", lambda binary: next(texts))
+    monkeypatch.setattr("kernellab._triton.binary_tools.disassemble", lambda binary: next(texts))
     text, kept = disassembly_of(tmp_path / "k.cubin"), tmp_path / DISASSEMBLY
     assert disassembly_of(tmp_path / "k.cubin") == text
     content = kept.read_bytes()
@@ -118,7 +118,7 @@ def test_a_kept_disassembly_of_a_release_that_wrote_no_checksum_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / DISASSEMBLY).write_text("MOV R1 ;\n")
-    monkeypatch.setattr("kernellab._triton.drivers.disassemble", lambda binary: "MOV R1 ;\nEXIT ;\n")
+    monkeypatch.setattr("kernellab._triton.binary_tools.disassemble", lambda binary: "MOV R1 ;\nEXIT ;\n")
     assert disassembly_of(tmp_path / "k.cubin") == "MOV R1 ;\nEXIT ;\n"
 
 
@@ -538,6 +538,6 @@ def test_spills_are_what_ptxas_calls_so_and_the_rest_of_the_stack_is_stack(lab: 
     ],
 )
 def test_what_the_ptx_declares_itself_is_not_spilled(log: str, spilled: int) -> None:
-    from kernellab._triton.drivers import spill_bytes
+    from kernellab._triton.binary_tools import spill_bytes
 
     assert spill_bytes(64, log, ".local .align 8 .b8 \t__local_depot0[40];") == spilled

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -12,6 +13,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,11 +23,13 @@ import triton
 import triton.language as tl
 
 from kernellab import Lab
+from kernellab._triton import binary_tools, drivers
 from kernellab._triton.bound import bound_copy
 from kernellab.errors import LaunchError
 from kernellab.gpu.trial import GpuTrials
 from kernellab.launch.runtime import Runtime
 from kernellab.store.database import Database
+from kernellab.target import parse_target
 from kernellab.workers import forks_and_interrupts as forks
 from kernellab.workers.scratch import Scratch
 from kernellab.workers.worker import Pool, Worker, WorkerKind
@@ -375,6 +379,59 @@ def test_a_fork_waits_for_what_must_be_whole_in_it() -> None:
     assert in_fork(lambda: steps == [1, 2, 3] and crossing.acquire(blocking=False)) == 0
     thread.join()
     assert not crossing.locked()
+
+
+class SlowStart:
+    """Starts a program, which lasts until the process forks: as a call, or as the default of Triton's drivers."""
+
+    def __init__(self) -> None:
+        self.has_begun, self.is_forking, self.has_ended = threading.Event(), threading.Event(), threading.Event()
+        forks.at_fork(self, before=lambda start: bool(start.is_forking.set()), in_child=lambda start: None)
+
+    def __call__(self, *command: Any, **options: Any) -> Any:
+        self.has_begun.set()
+        assert self.is_forking.wait(30)
+        self.has_ended.set()
+        raise OSError("enough")
+
+    default = property(__call__)
+
+
+def disassemble() -> None:
+    with contextlib.suppress(OSError):
+        binary_tools.disassemble(Path("kernel.cubin"))
+
+
+def build_launcher() -> None:
+    with Lab(store=":memory:") as lab:
+        compiler = lab.compiler
+        compiler.launches_on = target = parse_target("cuda:90")
+        job: Any = SimpleNamespace(target=target, signature=(), constants=())
+        thread = compiler._launcher_of(job)
+        assert thread is not None
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("replaced", "start"),
+    [
+        ("kernellab._triton.binary_tools.subprocess.Popen", disassemble),
+        ("kernellab._triton.drivers.driver", drivers.load_driver),
+        ("kernellab._triton.drivers.driver", drivers.gpu_target_of_machine),
+        ("kernellab.compile.cache.build_launcher", build_launcher),
+    ],
+)
+def test_a_fork_waits_until_a_program_has_started_whose_pipes_it_would_keep_open(
+    monkeypatch: pytest.MonkeyPatch, replaced: str, start: Callable[[], object]
+) -> None:
+    assert binary_tools.knobs.nvidia.nvdisasm.path  # which starts the tool, the first time
+    slow = SlowStart()
+    monkeypatch.setattr(replaced, slow)
+    thread = threading.Thread(target=start)
+    thread.start()
+    assert slow.has_begun.wait(30)
+    assert in_fork(slow.has_ended.is_set) == 0
+    thread.join()
 
 
 def test_a_temporary_folder_is_deleted_by_its_maker_alone() -> None:
