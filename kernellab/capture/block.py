@@ -196,14 +196,13 @@ def register_launch(
     """Add a launch to the side table and the history; ``functions`` gets the kernel by its id."""
     version = _version(kernels, scope, record)
     functions[version.id] = record.kernel
-    history = kernels.store.history
-    history.add_launch(version.id, record.launch, count=0, result=record.result)
+    launch_id = kernels.store.history.add_launch(version.id, record.launch, count=0, result=record.result)
     return replace(
         record.use,
         kernel=version.label,
         kernel_id=version.id,
         constants_id=kernels.add_constants({**record.constants, **dict(record.use.options)}),
-        launch_id=history.launches(version.id)[-1].id,
+        launch_id=launch_id,
         jit_options=tuple(o for w in version.closure.wrappers if isinstance(w, JitOptions) for o in w.options),
         tuning=None if record.tuning is None else _tuning_use(kernels, record, record.tuning, version),
     )

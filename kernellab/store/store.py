@@ -45,16 +45,17 @@ class History:
         seconds: float | None = None,
         count: int = 1,
         result: Result | None = None,
-    ) -> None:
-        """Count launches of one kind and store their compile result, in one transaction."""
+    ) -> int:
+        """Count launches of one kind and store their compile result, in one transaction; return the id of the kind."""
         now = time.time()
 
-        def work(cursor: sqlite3.Cursor) -> None:
-            insert_launch(cursor, version_id, launch, seconds, count, now)
+        def work(cursor: sqlite3.Cursor) -> int:
+            launch_id = insert_launch(cursor, version_id, launch, seconds, count, now)
             if result is not None:
                 _insert_result(cursor, version_id, result, now)
+            return launch_id
 
-        self.database.write(work)
+        return self.database.write(work)
 
     def add_measurements(self, version_id: int, measurements: Sequence[Measurement]) -> None:
         """Append measurements in one transaction."""
@@ -161,8 +162,8 @@ def _delete_oldest(cursor: sqlite3.Cursor, table: str, order: str) -> int:
 
 def insert_launch(
     cursor: sqlite3.Cursor, version_id: int, launch: RecordedLaunch, seconds: float | None, count: int, now: float
-) -> None:
-    """Insert launches of one kind, or add to their count."""
+) -> int:
+    """Insert launches of one kind, or add to their count; return the id of the row."""
     text, digest = canonical_json(launch_to_jsonable(launch)), launch_digest(launch)
     cursor.execute(
         "INSERT INTO launches (version_id, digest, launch, seconds, count, created, last) "
@@ -170,6 +171,8 @@ def insert_launch(
         "seconds = COALESCE(excluded.seconds, seconds), count = count + excluded.count, last = excluded.last",
         (version_id, digest, text, seconds, count, now, now),
     )
+    cursor.execute("SELECT id FROM launches WHERE version_id = ? AND digest = ?", (version_id, digest))
+    return int(cursor.fetchone()[0])
 
 
 def insert_measurements(cursor: sqlite3.Cursor, version_id: int, rows: Sequence[tuple[Measurement, float]]) -> None:

@@ -115,11 +115,12 @@ RESULT = Result("r1", "cuda:90", {"num_warps": 4}, {"registers": 10}, ("x_ptr",)
 def test_a_launch_comes_back_as_it_was_and_its_repeats_are_counted(tmp_path: Path) -> None:
     store = Store(tmp_path)
     version = store.add(ADD, "a", "k")
-    store.history.add_launch(version.id, LAUNCH, seconds=0.5, result=RESULT)
+    number = store.history.add_launch(version.id, LAUNCH, seconds=0.5, result=RESULT)
     other_values = replace(LAUNCH, arguments=(replace(LAUNCH.arguments[0], low=0.0), *LAUNCH.arguments[1:]))
-    store.history.add_launch(version.id, other_values, count=2)
-    store.history.add_launch(version.id, replace(LAUNCH, grid=(4, 1, 1)))
+    assert store.history.add_launch(version.id, other_values, count=2) == number
+    other_number = store.history.add_launch(version.id, replace(LAUNCH, grid=(4, 1, 1)))
     first, second = Store(tmp_path).history.launches(version.id)
+    assert [first.id, second.id] == [number, other_number]
     assert (first.launch, first.count, first.seconds) == (other_values, 3, 0.5)
     assert second.launch == replace(LAUNCH, grid=(4, 1, 1))
     assert Store(tmp_path).history.results() == [(version.id, RESULT)]
