@@ -342,11 +342,12 @@ def fault_of_file(exc: BaseException, path: Path) -> LaunchError | None:
     None where the exception does not come from the file: a frame of the lab stands below the last one of it, other
     than those that tracebacks hide, as that of the arguments which a grid function asks for another name.
     """
-    frames = [frame for frame, _ in traceback.walk_tb(exc.__traceback__) if "__tracebackhide__" not in frame.f_locals]
-    files = [Path(frame.f_code.co_filename).resolve() for frame in frames]
-    own = Path(__file__).parents[1]
-    last = next((file for file in reversed(files) if file == path.resolve() or own in file.parents), None)
-    if last != path.resolve():
+    own, of_lab_or_file = Path(__file__).parents[1], []
+    for frame, _ in traceback.walk_tb(exc.__traceback__):
+        file = Path(frame.f_code.co_filename).resolve()
+        if file == path.resolve() or (own in file.parents and "__tracebackhide__" not in frame.f_locals):
+            of_lab_or_file.append(file)
+    if of_lab_or_file[-1:] != [path.resolve()]:
         return None
     message = f"{path} raised {type(exc).__name__}: {first_line(exc)}."
     return LaunchError(message, place=_place(exc, path), detail=trail_of(exc))

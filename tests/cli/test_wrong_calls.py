@@ -51,6 +51,9 @@ FILES = {
     "outside.py": HEAD + "def arguments(n=8):\n    return (1,), (torch.ones(n),), {'BLOCK': 16}\n",
     "grid.py": HEAD + "def arguments():\n    return 'abc', (torch.ones(8),), {'BLOCK': 8}\n",
     "lambda.py": HEAD + "def arguments():\n    return lambda meta: (meta['N'],), (torch.ones(8),), {'BLOCK': 8}\n",
+    "hidden.py": HEAD
+    + "def grid(meta):\n    __tracebackhide__ = True\n    return (1 // 0,)\n"
+    + "def arguments():\n    return grid, (torch.ones(8),), {'BLOCK': 8}\n",
     "takes.py": HEAD + ARGUMENTS + "def reference(y_ptr):\n    return y_ptr\n",
     "refers.py": HEAD + ARGUMENTS + "def reference(x_ptr):\n    return x_ptr @ torch.ones(3)\n",
     "missing.py": HEAD + "def arguments():\n    return (1,), (), {'BLOCK': 16}\n",
@@ -66,6 +69,7 @@ FAULTS = {
     "outside.py": ("OutOfBounds", 5),
     "grid.py": ("LaunchError", None),
     "lambda.py": ("LaunchError", 8),
+    "hidden.py": ("LaunchError", 9),
     "takes.py": ("LaunchError", None),
     "refers.py": ("LaunchError", 10),
     "missing.py": ("LaunchError", None),
