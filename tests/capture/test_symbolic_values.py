@@ -122,7 +122,7 @@ def test_what_make_fx_traces_gives_the_same_where_its_guards_hold(lab: kernellab
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("strict", every(2, [False, True]))
 def test_exported_programs_give_the_same_or_refuse_the_size(lab: kernellab.Lab, wanted: Any, strict: bool) -> None:
     found = []
     for door, function in doors(lab, reads=False).items():
@@ -139,7 +139,7 @@ def test_exported_programs_give_the_same_or_refuse_the_size(lab: kernellab.Lab, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("dynamic", every(2, [True, False]))
 def test_programs_give_the_same_or_refuse_the_size(lab: kernellab.Lab, wanted: Any, dynamic: bool) -> None:
     found = []
     for door, function in doors(lab).items():
@@ -152,7 +152,7 @@ def test_programs_give_the_same_or_refuse_the_size(lab: kernellab.Lab, wanted: A
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("dynamic", every(2, [True, False]))
 def test_captured_functions_give_the_same(lab: kernellab.Lab, wanted: Any, dynamic: bool) -> None:
     found = []
     for door, function in doors(lab).items():

@@ -14,6 +14,7 @@ import kernellab
 from tests.alone import run_alone
 from tests.export.exporting import RUNNER
 from tests.labs import lend_lab
+from tests.tables import every
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -25,12 +26,15 @@ LINKS = re.findall(r"\]\((?!https?:|#)([^)#]+)", PROSE)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("page", "expected"),
-    [
-        ("README.md", ["add_kernel@1", "hip:gfx942 ['ttir', 'ttgir', 'llir', 'amdgcn']"]),
-        ("docs/which_verb.md", ["careless_kernel", "reads ['x_ptr', 'y_ptr'] writes ['out_ptr']", "add_kernel@2"]),
-        ("docs/algebra.md", ["are equal in the algebra", "differ in the algebra: out_ptr[0, 0] first"]),
-        ("docs/from_triton_tutorials.md", ["attention_forward", "atomics ['Lock']", "__nv_asinf", "hip:gfx942"]),
-    ],
+    every(
+        2,
+        [
+            ("README.md", ["add_kernel@1", "hip:gfx942 ['ttir', 'ttgir', 'llir', 'amdgcn']"]),
+            ("docs/which_verb.md", ["careless_kernel", "reads ['x_ptr', 'y_ptr'] writes ['out_ptr']", "add_kernel@2"]),
+            ("docs/algebra.md", ["are equal in the algebra", "differ in the algebra: out_ptr[0, 0] first"]),
+            ("docs/from_triton_tutorials.md", ["attention_forward", "atomics ['Lock']", "__nv_asinf", "hip:gfx942"]),
+        ],
+    ),
 )
 def test_every_cell_of_a_page_runs(
     page: str,

@@ -111,7 +111,7 @@ def test_launches_of_a_sample_leave_the_same_both_ways(name: str, worker: Worker
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", every(20, [name for name in _FILES if name not in _FAST]))
+@pytest.mark.parametrize("name", every(50, [name for name in _FILES if name not in _FAST]))
 def test_launches_of_cheats_and_honest_candidates_leave_the_same_both_ways(name: str, worker: Worker) -> None:
     assert _launches_both_ways(name, worker) or name not in _HONEST
 

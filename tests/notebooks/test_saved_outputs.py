@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kernellab.views.rendering import FIGURES
+from tests.tables import every
 
 nbformat = pytest.importorskip("nbformat")
 
@@ -116,7 +117,7 @@ def test_a_code_host_shows_the_file(path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", every(4, NOTEBOOKS), ids=lambda path: path.stem)
 def test_a_page_that_nbconvert_sanitizes_has_the_text_of_each_result(path: Path) -> None:
     nbconvert, config = pytest.importorskip("nbconvert"), pytest.importorskip("traitlets.config").Config()
     config.NbConvertBase.display_data_priority = ["image/png", "text/plain"]  # as docs/front_ends.md says
