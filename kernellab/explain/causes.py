@@ -45,8 +45,9 @@ class PerformanceFinding:
     """One change that would make a launch faster.
 
     ``line`` is one of the kernel's file, None where no line is the cause. ``evidence`` holds figures by name. ``fixed``
-    are the facts of the launch after the change. ``gain`` is the least and the largest estimated speedup, which follow
-    from them; 2 means half the time.
+    are the facts of the launch after the change, ``least_fixed`` those after the smallest effect that it may have, None
+    where that is the same. ``gain`` is the least and the largest estimated speedup, which follow from them; 2 is half
+    the time.
     """
 
     cause: Cause
@@ -54,6 +55,7 @@ class PerformanceFinding:
     text: str
     evidence: Mapping[str, float]
     fixed: Facts = field(repr=False)
+    least_fixed: Facts | None = field(default=None, repr=False)
     gain: tuple[float, float] = (1.0, 1.0)
 
 

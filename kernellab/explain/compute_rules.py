@@ -32,10 +32,22 @@ def no_tensor_cores(facts: Facts) -> PerformanceFinding | None:
             replace(dot, kind=kinds.get(dot.kind, dot.kind), on_tensor_cores=True) if dot in dots else dot
             for dot in facts.dots
         )
-        shared = tuple(replace(access, wavefronts=access.wavefronts * 0.15) for access in facts.shared)
-        fixed = _without_lines(replace(facts, dots=on_cores, shared=shared), {dot.line for dot in dots}, 0.06)
-        return PerformanceFinding(Cause.NO_TENSOR_CORES, worst.line, text, {"TFLOP": worst.flops / 1e12}, fixed)
+        fixed = _without_lines(replace(facts, dots=on_cores), {dot.line for dot in dots}, 0.06)
+        left = _TRANSPOSED if worst.kind == "fp32" else _ON_CORES
+        fixed, least = _with_wavefronts(fixed, _ON_CORES), _with_wavefronts(fixed, left)
+        return PerformanceFinding(Cause.NO_TENSOR_CORES, worst.line, text, {"TFLOP": worst.flops / 1e12}, fixed, least)
     return _product_by_sums(facts)
+
+
+# Of the wavefronts of an exact product: those of one on tensor cores, and of one whose second operand is transposed on
+# its way to them, as wgmma takes tf32 by columns only. PTX ISA, "wgmma.mma_async".
+_ON_CORES, _TRANSPOSED = 0.15, 0.5
+
+
+def _with_wavefronts(facts: Facts, factor: float) -> Facts:
+    """Return facts with ``factor`` times the wavefronts of shared memory."""
+    shared = tuple(replace(access, wavefronts=access.wavefronts * factor) for access in facts.shared)
+    return replace(facts, shared=shared)
 
 
 _TF32 = "Use input_precision='tf32' (or 'tf32x3' for nearly full precision), or fp16 or bf16 operands."
@@ -112,9 +124,9 @@ def small_tiles(facts: Facts) -> PerformanceFinding | None:
     accesses = tuple(scale_traffic(access, factor) if access.in_loop else access for access in facts.accesses)
     programs = max(1, int(facts.programs * m * n / wide[0] / wide[1]))
     dots = tuple(replace(dot, tile=(*wide, dot.tile[2])) if dot in small else dot for dot in facts.dots)
-    shared = tuple(replace(access, wavefronts=access.wavefronts * factor) for access in facts.shared)
     scaled = tuple(line.scaled_by(factor) for line in facts.lines)
-    fixed = replace(facts, accesses=accesses, programs=programs, dots=dots, shared=shared, lines=scaled)
+    fixed = replace(facts, accesses=accesses, programs=programs, dots=dots, lines=scaled)
+    fixed = _with_wavefronts(fixed, factor)
     figures = {"rows": float(m), "columns": float(n), "fetched by larger tiles": factor}
     return PerformanceFinding(Cause.TILES, worst.line, text, figures, fixed)
 
@@ -257,7 +269,19 @@ def last_wave(facts: Facts) -> PerformanceFinding | None:
     factor = 8
     fixed = replace(facts, programs=facts.programs * factor, resident=facts.resident * factor)
     figures = {"programs": float(facts.programs), "SMs": float(many), "idle": loss}
-    return PerformanceFinding(Cause.LAST_WAVE, None, text, figures, fixed)
+    least = _with_halved_tiles(facts) if facts.dots else None
+    return PerformanceFinding(Cause.LAST_WAVE, None, text, figures, fixed, least)
+
+
+def _with_halved_tiles(facts: Facts) -> Facts:
+    """Return facts with twice the programs, whose tiles of a product are half as large and load operands more often."""
+    m, n, _ = max((dot.tile for dot in facts.dots), key=lambda tile: tile[0] * tile[1])
+    half = (m / 2, n) if m >= n else (m, n / 2)
+    factor = (1 / half[0] + 1 / half[1]) / (1 / m + 1 / n)
+    loads = tuple(scale_traffic(access, factor) if access.in_loop else access for access in facts.accesses)
+    dots = tuple(replace(dot, tile=(int(half[0]), int(half[1]), dot.tile[2])) for dot in facts.dots)
+    fixed = replace(facts, accesses=loads, dots=dots, programs=2 * facts.programs, resident=2 * facts.resident)
+    return _with_wavefronts(fixed, factor)
 
 
 def small_block(facts: Facts) -> PerformanceFinding | None:
@@ -302,14 +326,17 @@ def masked_lanes(facts: Facts) -> PerformanceFinding | None:
         f"the block has {count_text(elements)} elements, about {count_text(used)} in bounds. Use a smaller block "
         "(triton.next_power_of_2 of the size, or a loop over blocks), or several rows per program."
     )
-    left = 1 - worst.lanes_off
-    fixed = replace(
-        facts,
-        lines=tuple(line.scaled_by(left) for line in facts.lines),
-        resident=max(facts.resident, int(facts.resident / left)),
+    block = 2.0 ** math.ceil(math.log2(max(1.0, used)))  # the smallest that holds what is in bounds
+    fixed, least = (
+        replace(
+            facts,
+            lines=tuple(line.scaled_by(left) for line in facts.lines),
+            resident=max(facts.resident, int(facts.resident / left)),
+        )
+        for left in (1 - worst.lanes_off, min(1.0, block / elements))
     )
     figures = {"lanes off": worst.lanes_off, "elements": elements}
-    return PerformanceFinding(Cause.MASKED, worst.line, text, figures, fixed)
+    return PerformanceFinding(Cause.MASKED, worst.line, text, figures, fixed, least)
 
 
 def low_occupancy(facts: Facts) -> PerformanceFinding | None:

@@ -118,18 +118,25 @@ def findings_of(facts: Facts, times: Times) -> list[PerformanceFinding]:
 
 
 def _with_gain(finding: PerformanceFinding, facts: Facts) -> PerformanceFinding:
-    """Return a finding with its estimated speedup, rounded down to two decimals."""
-    gain = gain_of(facts, finding.fixed, is_understated=finding.cause in UNDERSTATED)
-    low, high = (math.floor(100 * factor) / 100 for factor in gain)
+    """Return a finding with its estimated speedup: the least by the smallest effect of the change."""
+    low, high = _rounded_gain(finding.cause, facts, finding.fixed)
+    if finding.least_fixed is not None:
+        low = min(low, _rounded_gain(finding.cause, facts, finding.least_fixed)[0])
     return replace(finding, gain=(low, high))
 
 
+def _rounded_gain(cause: Cause, facts: Facts, fixed: Facts) -> tuple[float, float]:
+    """Return the speedup of a change, rounded down to two decimals."""
+    low, high = gain_of(facts, fixed, is_understated=cause in UNDERSTATED)
+    return math.floor(100 * low) / 100, math.floor(100 * high) / 100
+
+
 def _weight(finding: PerformanceFinding, facts: Facts) -> float:
-    """Return the rank of a finding: the geometric mean of its gain, raised where samples support it.
+    """Return the rank of a finding: the geometric mean of its expected gain, raised where samples support it.
 
     Samples support a finding by falling on its line, and by stall reasons that match its cause.
     """
-    low, high = finding.gain
+    low, high = _rounded_gain(finding.cause, facts, finding.fixed)
     on_line = facts.line_shares.get(finding.line or -1, 0.0)
     waiting = sum(facts.stalls.get(stall, 0.0) for stall in STALLS.get(finding.cause, ()))
     return math.sqrt(low * high) * (1 + 0.3 * on_line + 0.3 * waiting)

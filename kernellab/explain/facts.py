@@ -10,7 +10,7 @@ from kernellab.target import SECTOR_BYTES
 
 WARP_THREADS = 32
 MOST_WARPS = 32  # of a program, since it has 1024 threads at most
-_WIDEST_BYTES = 16  # of one instruction of one thread
+WIDEST_BYTES = 16  # of one instruction of one thread
 _DENSE = 0.6  # useful share of sectors; below it, the rest counts as gaps
 
 AccessKind = Literal["load", "store", "atomic"]
@@ -98,7 +98,7 @@ class AccessFacts:
     @property
     def possible_bytes(self) -> int:
         """The widest access of one thread, in bytes, if its neighbouring elements were known to be contiguous."""
-        return min(_WIDEST_BYTES, 1 << (self.owned_bytes.bit_length() - 1)) if self.owned_bytes else 0
+        return min(WIDEST_BYTES, 1 << (self.owned_bytes.bit_length() - 1)) if self.owned_bytes else 0
 
     @property
     def is_narrow(self) -> bool:
@@ -154,12 +154,16 @@ def is_repeated(group: Sequence[AccessFacts]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SharedFacts:
-    """The accesses of one source line to shared memory: wavefronts, and those needed without bank conflicts."""
+    """The accesses of one source line to shared memory: wavefronts, and those needed without bank conflicts.
+
+    ``requests`` are the instructions of warps, 0 where they were not counted.
+    """
 
     line: int | None
     operation: AccessKind
     wavefronts: float
     ideal_wavefronts: float
+    requests: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

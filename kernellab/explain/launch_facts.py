@@ -317,8 +317,8 @@ def _shared_facts(rows: Iterable[tuple[Line, TrafficRow]]) -> tuple[SharedFacts,
         if row.wavefronts:
             before = shared.get((line, row.operation), SharedFacts(line, row.operation, 0.0, 0.0))
             ideal = before.ideal_wavefronts + max(row.wavefronts - row.conflicts, 1)
-            wavefronts = before.wavefronts + row.wavefronts
-            shared[line, row.operation] = SharedFacts(line, row.operation, wavefronts, ideal)
+            wavefronts, requests = before.wavefronts + row.wavefronts, before.requests + row.requests
+            shared[line, row.operation] = SharedFacts(line, row.operation, wavefronts, ideal, requests)
     return tuple(shared.values())
 
 

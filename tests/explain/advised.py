@@ -87,3 +87,47 @@ def nearest(x, points, y, n, EACH: tl.constexpr, BLOCK: tl.constexpr):
         others = tl.load(x + start + tl.arange(0, BLOCK))
         best = tl.minimum(best, tl.min(tl.abs(others[None, :] - point[:, None]), axis=1))
     tl.store(y + own, best)
+
+
+@triton.jit
+def variances_in_passes(x, y, columns, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64) * columns
+    total = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, columns, BLOCK):
+        total += tl.load(x + row + start + tl.arange(0, BLOCK))
+    mean = tl.sum(total, 0) / columns
+    squares = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, columns, BLOCK):
+        centred = tl.load(x + row + start + tl.arange(0, BLOCK)) - mean
+        squares += centred * centred
+    tl.store(y + tl.program_id(0), tl.sum(squares, 0) / columns)
+
+
+@triton.jit
+def variances_in_one_pass(x, y, columns, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64) * columns
+    total = tl.zeros((BLOCK,), tl.float32)
+    squares = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, columns, BLOCK):
+        part = tl.load(x + row + start + tl.arange(0, BLOCK))
+        total += part
+        squares += part * part
+    mean = tl.sum(total, 0) / columns
+    tl.store(y + tl.program_id(0), tl.sum(squares, 0) / columns - mean * mean)
+
+
+@triton.jit
+def softmax_online(x_ptr, out_ptr, columns, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64) * columns
+    best = tl.full((BLOCK,), -float("inf"), tl.float32)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, columns, BLOCK):
+        part = tl.load(x_ptr + row + start + tl.arange(0, BLOCK))
+        higher = tl.maximum(best, part)
+        total = total * tl.exp(best - higher) + tl.exp(part - higher)
+        best = higher
+    top = tl.max(best, 0)
+    scale = 1 / tl.sum(total * tl.exp(best - top), 0)
+    for start in range(0, columns, BLOCK):
+        part = tl.load(x_ptr + row + start + tl.arange(0, BLOCK))
+        tl.store(out_ptr + row + start + tl.arange(0, BLOCK), tl.exp(part - top) * scale)

@@ -9,9 +9,10 @@ import pytest
 import torch
 
 import kernellab
+from kernellab.explain.access_rules import narrow_access, uncoalesced_access
 from kernellab.explain.causes import Cause, PerformanceFinding
 from kernellab.explain.explanation import Explanation
-from kernellab.explain.memory_rules import narrow_access, shared_loads, uncoalesced_access
+from kernellab.explain.memory_rules import shared_loads
 from tests.explain import advised
 from tests.explain.planted import KernelCall, Planted
 from tests.explain.planted_compute import COMPUTE_PAIRS

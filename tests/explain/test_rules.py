@@ -105,6 +105,33 @@ def test_a_row_that_is_loaded_twice_is_read_several_times() -> None:
     assert (first(twice).cause, first(twice).line) == (Cause.REREAD, 5)
 
 
+def test_a_row_that_no_block_holds_is_to_be_read_in_fewer_passes_which_may_wait_as_often() -> None:
+    loads = (access(in_loop=True), access(line=5, in_loop=True), access(line=6, operation="store", argument="out"))
+    kept = facts(*loads, footprint_bytes=512 * MEGABYTES, dram_bytes=768 * MEGABYTES, loop_trips=64.0)
+    long = replace(kept, programs=kept.programs // 64, loop_trips=4096.0)
+    short, waiting = (explain_facts(each).findings for each in (kept, long))
+    assert "Keep the row in registers" in next(each for each in short if each.cause is Cause.REREAD).text
+    found = next(each for each in waiting if each.cause is Cause.REREAD)
+    assert "too long for the registers of a program: use fewer passes" in found.text
+    assert found.least_fixed is not None
+    assert found.least_fixed.loop_trips == long.loop_trips
+    assert found.gain[0] < 1.1 < found.gain[1]
+
+
+def test_lanes_that_are_coalesced_in_a_loop_may_still_wait_for_each_wide_load() -> None:
+    lane = access(in_loop=True, trips=256.0, sectors=64e6, ideal_sectors=8e6, width_bytes=4, lane_step_bytes=1024.0)
+    loop = facts(replace(lane, owned_bytes=4), access(1), programs=1024, loop_trips=80.0)
+    found = first(loop)
+    assert found.cause is Cause.UNCOALESCED
+    assert found.fixed.loop_trips == 10
+    assert found.least_fixed is not None
+    assert found.least_fixed.loop_trips == pytest.approx(80)  # 122 loads of 16 bytes, which would wait no oftener
+    few = replace(loop, accesses=(replace(loop.accesses[0], bytes=32e6), access(1)))
+    least = first(few).least_fixed
+    assert least is not None
+    assert least.loop_trips == pytest.approx(32e6 / (1024 * 128 * 16))
+
+
 def test_bytes_that_memory_moves_again_are_a_matter_of_order() -> None:
     shared = access(2048, touched_bytes=256 * MEGABYTES)
     found = first(facts(shared, footprint_bytes=256 * MEGABYTES, dram_bytes=2048 * MEGABYTES))
@@ -119,6 +146,26 @@ def test_turns_of_banks_are_conflicts() -> None:
         7,
         Bottleneck.SHARED,
     )
+
+
+def test_conflicts_of_lanes_that_step_by_what_a_thread_owns_may_stay() -> None:
+    """Four wavefronts a request: the words of its 32 lanes are then in 8 of the 32 banks."""
+    scalar, wide = SharedFacts(7, "load", 64e6, 8e6, requests=8e6), SharedFacts(7, "load", 64e6, 8e6, requests=2e6)
+    for shared, left in ((scalar, 32e6), (wide, 8e6), (replace(scalar, requests=0.0), 32e6)):
+        least = first(facts(access(1), shared=(shared,))).least_fixed
+        assert least is not None
+        assert least.shared[0].wavefronts == left
+    stays, goes = (first(facts(access(1), shared=(shared,))).gain for shared in (scalar, wide))
+    assert 1 < stays[0] < goes[0]
+    assert stays[1] == goes[1]
+
+
+def test_findings_are_ordered_by_what_is_expected_and_promise_the_least() -> None:
+    lines = (LineFacts(5, 7e7, {}, frozenset({"division"})),)
+    both = facts(access(1), shared=(SharedFacts(7, "load", 16e6, 4e6, requests=4e6),), lines=lines)
+    found = explain_facts(both).findings
+    assert [each.cause for each in found] == [Cause.CONFLICTS, Cause.ARITHMETIC]
+    assert found[0].gain[0] < found[1].gain[0]
 
 
 def test_a_loop_that_waits_for_each_load_needs_stages() -> None:
