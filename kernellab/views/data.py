@@ -125,7 +125,9 @@ def traffic_data(traffic: Traffic) -> dict[str, Any]:
 
 def explanation_data(explanation: Explanation) -> dict[str, Any]:
     """Return why a launch takes as long as it does: what limits it, and findings with their gains."""
-    return selected_fields(explanation, "bound", "summary", "share", "findings", "unknown")
+    findings = [selected_fields(each, "cause", "line", "text", "evidence", "gain") for each in explanation.findings]
+    about = selected_fields(explanation, "bound", "summary", "share")
+    return {**about, "findings": findings, **selected_fields(explanation, "unknown")}
 
 
 def prediction_data(prediction: Prediction) -> dict[str, Any]:
