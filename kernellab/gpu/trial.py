@@ -218,11 +218,11 @@ class GpuTrials:
         with self._lock:
             self._background.stop(CLOSED)
             workers = tuple(self._workers.values())
+            servers = tuple(self._servers.values()) if self._has_own_servers else ()
         for worker in workers:
             worker.close()
-        if self._has_own_servers:
-            for server in self._servers.values():
-                server.close()
+        for server in servers:
+            server.close()
 
     def has_passed(self, digest: str) -> bool:
         """Whether a kernel needs no trial on the current device: it passed, or cannot be tried."""

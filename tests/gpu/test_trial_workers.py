@@ -252,6 +252,19 @@ def test_trials_apart_take_other_workers_of_the_same_servers_and_leave_these_ope
     assert closed == ["closed"]
 
 
+def test_all_servers_are_closed_though_another_thread_asks_for_one_meanwhile() -> None:
+    trials, closed = GpuTrials(10.0, preload="json"), list[str]()
+
+    def close_first() -> None:
+        closed.append("first")
+        trials.worker(0, with_torch=True)
+
+    first, second = SimpleNamespace(close=close_first), SimpleNamespace(close=lambda: closed.append("second"))
+    trials._servers.update({False: first, 2: second})  # type: ignore[dict-item]
+    trials.close()
+    assert closed == ["first", "second"]
+
+
 def test_a_worker_that_numbers_devices_in_another_way_is_refused() -> None:
     require_same_device(WarmUp(0, b"one"), b"one")
     with pytest.raises(UsageError, match="cuda:0 of this process is another GPU for its worker: CUDA_VISIBLE_DEVICES"):
