@@ -161,8 +161,8 @@ def close_session(opened: OpenSession, progress: object) -> str:
     from triton import profiler
 
     folder = Path(opened.folder)
-    profiler.finalize(opened.session)
     try:
+        profiler.finalize(opened.session)
         with refused_by_system("The samples cannot be read"):
             return (folder / "samples.hatchet").read_text(encoding="utf-8")
     finally:

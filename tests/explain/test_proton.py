@@ -77,3 +77,17 @@ def test_samples_that_the_profiler_did_not_write_are_an_error_and_their_folder_i
     with pytest.raises(StoreError, match=r"^The samples cannot be read: No such file"):
         close_session(OpenSession(1, str(folder)), None)
     assert not folder.exists()
+
+
+def test_the_folder_of_samples_is_deleted_where_the_profiler_fails_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(session: int) -> None:
+        raise RuntimeError("no session")
+
+    monkeypatch.setattr("triton.profiler.finalize", fail)
+    folder = tmp_path / "samples"
+    folder.mkdir()
+    with pytest.raises(RuntimeError, match="no session"):
+        close_session(OpenSession(1, str(folder)), None)
+    assert not folder.exists()
