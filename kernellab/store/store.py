@@ -62,15 +62,18 @@ class History:
         rows = [(measurement, time.time()) for measurement in measurements]
         self.database.write(lambda cursor: insert_measurements(cursor, version_id, rows))
 
-    def launches(self, version_id: int | None = None) -> list[LaunchRow]:
-        """Return the launches of one version, or of all, the latest last."""
+    def launches(self, version_id: int | None = None, *, most: int | None = None) -> list[LaunchRow]:
+        """Return the launches of one version, or of all, the latest last; of more than ``most``, the latest."""
         columns = "id, version_id, launch, seconds, count, created, last"
-        rows = self._rows("launches", columns, "last, id", version_id=version_id)
+        if most is None:
+            rows = self._rows("launches", columns, "last, id", version_id=version_id)
+        else:
+            rows = self._rows("launches", columns, f"last DESC, id DESC LIMIT {most:d}", version_id=version_id)[::-1]
         return self.database.read_rows("launches", rows, launch_row_of)
 
-    def results(self, version_id: int | None = None) -> list[tuple[int, Result]]:
-        """Return (version id, result) of one version, or of all, the latest last."""
-        rows = self._rows("results", "id, version_id, result", "id", version_id=version_id)
+    def results(self, version_id: int | None = None, digest: str | None = None) -> list[tuple[int, Result]]:
+        """Return (version id, result) of one version, or of all, the latest last; ``digest`` is that of a result."""
+        rows = self._rows("results", "id, version_id, result", "id", version_id=version_id, digest=digest)
         return self.database.read_rows(
             "results", rows, lambda _, owner, text: (owner, result_from_jsonable(parse_json(text)))
         )

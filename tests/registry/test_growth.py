@@ -7,6 +7,7 @@ import weakref
 from dataclasses import replace
 from typing import Any
 
+import pytest
 import torch
 
 from kernellab import Lab
@@ -14,10 +15,11 @@ from kernellab._triton.bound import bind_in_place
 from kernellab._triton.closure import closure_of
 from kernellab._triton.loading import load
 from kernellab.compile.types import compile_job
-from kernellab.registry import Registry
+from kernellab.registry import Registry, recorded_version
 from kernellab.store import Store
 from tests import samples
 from tests.labs import lab_fixture
+from tests.store.test_store import LAUNCH
 
 ADD = closure_of(samples.add_kernel)[0]
 
@@ -118,3 +120,14 @@ def test_a_compiler_keeps_the_last_graphs_and_no_trace_of_a_compile_that_has_end
     assert len(compiler._graphs) == 2
     compiler.compile(jobs[0])
     assert not compiler._building
+
+
+def test_of_a_kernel_with_many_launches_the_latest_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernellab.registry.launches_from_store._MOST_LAUNCHES", 3)
+    store = Store(None)
+    version = store.add(ADD, "add", "")
+    for extent in range(1, 8):
+        store.history.add_launch(version.id, replace(LAUNCH, grid=(extent, 1, 1)))
+    recorded = recorded_version(store, version)
+    assert [launch.grid for launch in recorded.launches] == [(5, 1, 1), (6, 1, 1), (7, 1, 1)]
+    assert recorded.launch == recorded.launches[-1]

@@ -126,6 +126,18 @@ def test_a_launch_comes_back_as_it_was_and_its_repeats_are_counted(tmp_path: Pat
     assert Store(tmp_path).history.results() == [(version.id, RESULT)]
 
 
+def test_of_many_launches_the_latest_are_read_and_of_results_the_one_with_a_digest() -> None:
+    store = Store(None)
+    version = store.add(ADD, "a", "k")
+    for extent in range(1, 6):
+        result = replace(RESULT, digest=f"r{extent}")
+        store.history.add_launch(version.id, replace(LAUNCH, grid=(extent, 1, 1)), result=result)
+    assert [row.launch.grid for row in store.history.launches(version.id, most=2)] == [(4, 1, 1), (5, 1, 1)]
+    assert len(store.history.launches(version.id, most=9)) == 5
+    assert store.history.results(version.id, "r3") == [(version.id, replace(RESULT, digest="r3"))]
+    assert store.history.results(version.id, "r9") == []
+
+
 def test_a_run_is_kept_apart_and_a_launch_is_written_as_in_earlier_releases(tmp_path: Path) -> None:
     store = Store(tmp_path)
     version = store.add(ADD, "a", "k")
