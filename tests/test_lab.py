@@ -4,6 +4,8 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -181,12 +183,19 @@ def test_run_says_what_changed(lab: kernellab.Lab) -> None:
 
 
 def test_who_watches_a_launch_is_told_of_its_end() -> None:
-    told: list[tuple[int, int]] = []
+    told: list[tuple[str, object]] = []
+
+    @contextmanager
+    def watch(kernel: str, programs: int) -> Iterator[Callable[[object], None]]:
+        told.append((kernel, programs))
+        yield lambda progress: None
+        told.append((kernel, "ended"))
+
     x, y, out = tensors()
     with shared_lab("cuda:90", ":memory:") as watched:
-        watched.launches.reporter = lambda kernel: told.append
+        watched.launches.reporter = watch
         watched.bind(samples.add_kernel)[(3, 1)](x, y, out, N, BLOCK=128)
-    assert told[-1] == (3, 3)
+    assert told == [("add_kernel", 3), ("add_kernel", "ended")]
 
 
 def test_an_access_out_of_bounds_changes_nothing_and_the_next_launch_works(lab: kernellab.Lab) -> None:
@@ -200,9 +209,10 @@ def test_an_access_out_of_bounds_changes_nothing_and_the_next_launch_works(lab: 
     torch.testing.assert_close(out, x + y)
 
 
-def interrupting(kernel: str) -> None:
+def interrupting(kernel: str, programs: int) -> nullcontext[None]:
     """Interrupt this process soon after a launch on the CPU began."""
     threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    return nullcontext()
 
 
 @pytest.mark.slow

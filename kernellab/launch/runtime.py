@@ -41,7 +41,7 @@ _CLOSER_LOOK_S = 10.0
 _NOT_RECORDED = Recorder()  # asks for nothing
 Tune = Callable[[Any, tuple[Any, ...], dict[str, Any], float | None], Any]
 Interpret = Callable[..., Run]
-Reporter = Callable[[str], Callable[[tuple[int, int]], None]]
+Reporter = Callable[[str, int], AbstractContextManager[Callable[[tuple[int, int]], None]]]
 
 
 @dataclass(slots=True)
@@ -214,8 +214,8 @@ class Runtime:
     def _interpret(self, function: JitKernel, arguments: Any, grid: Grid3, compiled: Compiled | None) -> Run:
         require_launchable(grid, function.__name__, self.target)
         asked = self._wishes
-        progress = self.reporter(function.__name__) if self.reporter is not None else None
-        try:
+        shown = nullcontext() if self.reporter is None else self.reporter(function.__name__, math.prod(grid))
+        with shown as progress:
             return self.interpret(
                 function,
                 arguments,
@@ -226,9 +226,6 @@ class Runtime:
                 follows=True,
                 warps=None if compiled is None else compiled.options["num_warps"],
             )
-        finally:
-            if progress is not None:  # the last programs go by without a word of the worker, those of a fault never do
-                progress((math.prod(grid), math.prod(grid)))
 
     def compiling(self, kernel: str) -> AbstractContextManager[None]:
         """The context in which a kernel compiles, with its progress reported."""

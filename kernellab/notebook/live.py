@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 _DELAY_S = 1.0
 _SOON_S = 0.3  # for what the user asked to see
-_INTERVAL_S = 0.2
 _TICK_S = 0.5
 _END_S = 5.0  # for a display that takes no more
 
@@ -161,26 +160,27 @@ class LiveProgress:
         self._open = 0
         self._lock = rlock()
 
-    def __call__(self, kernel: str) -> Report:
-        """Return the progress function of a launch of ``kernel``; it takes programs done and their total.
+    @contextmanager
+    def __call__(self, kernel: str, programs: int) -> Iterator[Report]:
+        """Show how many of its programs a launch of ``kernel`` has run, while the context is open.
 
-        Launches of a benchmark show nothing of their own.
+        The context gives the function that takes the number of programs that are done, and their total. Launches of a
+        benchmark show nothing of their own.
         """
         if self._open:
-            return lambda progress: None
-        board = self._board(_DELAY_S)
-        drawn_s = [board.begin_s]
+            yield lambda progress: None
+            return
+        board, latest = self._board(_DELAY_S), (0, programs)
 
         def report(progress: tuple[int, int]) -> None:
-            done, total = progress
-            now_s = self._clock()
-            if now_s - drawn_s[0] < _INTERVAL_S and not (board.handle and done == total):
-                return
-            drawn_s[0] = now_s
-            shown = programs_shown(kernel, done, total)
-            (board.finish if done == total else board.draw)(lambda seconds: shown)
+            nonlocal latest
+            latest = progress
 
-        return report
+        try:
+            with self._ticking(lambda: board.draw(lambda seconds: programs_shown(kernel, *latest, seconds))):
+                yield report
+        finally:  # of a fault the last programs are never reported
+            board.finish(lambda seconds: NOTHING)
 
     def tuning(self, kernel: str, *, silent: bool = False) -> AbstractContextManager[Watch]:
         """Show a tuning while the context is open; a ``silent`` one, begun by a launch, only if it takes long."""

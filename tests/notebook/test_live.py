@@ -81,32 +81,44 @@ PROGRESS = TuningProgress("softmax", "screening", 8, 0, 5, 3, 1, "BLOCK=64", 0.5
 
 def test_a_short_launch_shows_nothing() -> None:
     bench = Bench()
-    report = bench.live()("k")
-    for done in range(1, 11):
-        bench.clock.now += 0.05
-        report((done, 10))
+    with bench.live()("k", 10) as report:
+        for done in range(1, 11):
+            bench.wait(0.05)
+            report((done, 10))
     assert bench.display.shown == []
 
 
 def test_a_long_launch_updates_one_display_and_leaves_nothing() -> None:
     bench = Bench()
-    report = bench.live()("k")
-    for done in range(1, 101):
-        bench.clock.now += 0.05
-        report((done, 100))
+    with bench.live()("k", 100) as report:
+        for done in range(1, 11):
+            bench.wait(0.5)
+            report((done * 10, 100))
     assert bench.display.displays == 1
-    assert 15 <= len(bench.display.shown) <= 30
-    assert bench.display.shown[-2].text.endswith("of 100 programs")
+    assert len(bench.display.shown) == 10
+    assert bench.display.shown[-2].text == "running k on the CPU: 90 of 100 programs, 5.0 s"
     assert bench.display.shown[-1] is NOTHING
+
+
+def test_a_launch_whose_first_programs_do_not_end_shows_that_it_runs_until_it_is_stopped() -> None:
+    bench = Bench()
+    launch = bench.live()("k", 4)
+    launch.__enter__()
+    bench.wait(2)
+    bench.wait(1)
+    assert bench.display.shown[-1].text == "running k on the CPU: 0 of 4 programs, 3.0 s"
+    error = KeyboardInterrupt()
+    assert not launch.__exit__(type(error), error, None)
+    assert (bench.display.displays, bench.display.shown[-1]) == (1, NOTHING)
 
 
 def test_a_launch_is_text_and_a_labelled_progress_element() -> None:
     bench = Bench()
-    report = bench.live()("softmax")
-    bench.clock.now += 2
-    report((1500, 2000))
+    with bench.live()("softmax", 2000) as report:
+        report((1500, 2000))
+        bench.wait(2)
     bundle = bench.display.shown[0]._repr_mimebundle_()
-    assert bundle["text/plain"] == "softmax: 1,500 of 2,000 programs"
+    assert bundle["text/plain"] == "running softmax on the CPU: 1,500 of 2,000 programs, 2.0 s"
     assert 'max="2000" value="1500" aria-label=' in bundle["text/html"]
 
 
@@ -164,16 +176,15 @@ def test_a_benchmark_is_one_display_that_its_result_replaces() -> None:
 def test_launches_of_a_benchmark_have_no_display_of_their_own() -> None:
     bench = Bench()
     live = bench.live()
-    with live.benchmark("add"):
-        report = live("add")
+    with live.benchmark("add"), live("add", 3) as report:
         for done in (1, 2, 3):
-            bench.clock.now += 2
+            bench.wait(2)
             report((done, 3))
-    assert bench.display.displays == 0
-    report = live("add")
-    bench.clock.now += 2
-    report((1, 3))
-    assert bench.display.displays == 1
+    assert not any("running add" in shown.text for shown in bench.display.shown)
+    bench.cell += 1
+    with live("add", 3):
+        bench.wait(2)
+        assert bench.display.shown[-1].text.startswith("running add on the CPU: 0 of 3 programs")
 
 
 def test_compiles_of_a_tuning_have_no_display_of_their_own() -> None:
@@ -190,12 +201,10 @@ def test_what_comes_after_a_compile_takes_its_empty_display() -> None:
     live = bench.live()
     with live.compiling("add"):
         bench.wait(2)
-    report = live("add")
-    bench.clock.now += 2
-    report((1, 3))
-    assert bench.display.shown[-1].text == "add: 1 of 3 programs"
-    bench.clock.now += 1
-    report((3, 3))
+    with live("add", 3) as report:
+        report((1, 3))
+        bench.wait(2)
+        assert bench.display.shown[-1].text == "running add on the CPU: 1 of 3 programs, 2.0 s"
     live.show_result("the card")
     assert (bench.display.displays, bench.display.replaced) == (1, "the card")
     with live.compiling("add"):

@@ -33,11 +33,11 @@ class LiveView:
 NOTHING = LiveView("", "")
 
 
-def programs_shown(kernel: str, done: int, total: int) -> LiveView:
+def programs_shown(kernel: str, done: int, total: int, seconds: float) -> LiveView:
     """Show the number of finished programs of a launch on the CPU; nothing once all are."""
     if done == total:
         return NOTHING
-    text = f"{kernel}: {done:,} of {plural(total, 'program')}"
+    text = f"running {kernel} on the CPU: {done:,} of {plural(total, 'program')}, {seconds:.1f} s"
     return LiveView(text, _box(_bar(done, total, "programs done"), escape(text)))
 
 
