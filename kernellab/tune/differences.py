@@ -16,6 +16,7 @@ from kernellab.tune.graph_facts import DOTS, GraphFacts
 from kernellab.workers.forks_and_interrupts import cached_property
 
 _SIZED = ("arith.constant", "tt.make_range")
+_HINTS = frozenset({"tt.constancy", "tt.contiguity", "tt.divisibility"})
 _TO_FLOAT = ("arith.sitofp", "arith.uitofp")
 _DESCRIBED = ("tt.descriptor_load", "tt.descriptor_store", "tt.descriptor_reduce")
 
@@ -112,11 +113,27 @@ class Differences:
         same_grid = facts.grid == self.second.facts.grid
         counts = frozenset[int]() if same_grid else facts.from_grid - facts.from_any_program - counted
         for a, b in self.pairs:
-            if a.attributes != b.attributes and (a.name not in _SIZED or integer_of(a.attribute("value", "0")) is None):
+            if a.attributes != b.attributes and not self._is_sized(a, b):
                 return True
             if a.name in _TO_FLOAT and a.operands[0] in (self.scaled - counted) | counts:
                 return True
         return False
+
+    def _is_sized(self, a: Operation, b: Operation) -> bool:
+        """Whether the attributes in which two operations differ follow from the size of a block.
+
+        They are its range, an integer, or the hints of ``tl.multiple_of(indices % n, BLOCK)`` about the block's own
+        indices. A hint about other values, as that a stride is divisible, may be false with another block.
+        """
+        if a.name in _SIZED:
+            return integer_of(a.attribute("value", "0")) is not None
+        ours, theirs = dict(a.attributes), dict(b.attributes)
+        differing = {name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name)}
+        return differing <= _HINTS and self._shape_of_result(a) != self._shape_of_result(b, second=True)
+
+    def _shape_of_result(self, operation: Operation, *, second: bool = False) -> tuple[int, ...]:
+        graph = self.second.facts.graph if second else self.facts.graph
+        return graph.values[operation.results[0]].shape if operation.results else ()
 
     @cached_property
     def start_values(self) -> list[int]:

@@ -94,7 +94,8 @@ def _launch_or_reason(launches: Launches, config: Config) -> KernelLaunch | str:
 class _Trials:
     """Launches of one call in which one constexpr has another value, as far as the frontend's graph.
 
-    ``numbers`` are the constexprs that are positive integers; ``free`` is the call without them.
+    ``numbers`` are the declared constexprs that are positive integers; ``free`` is the call without them. An integer
+    argument of 1, which Triton compiles as a constant, is none of them.
     """
 
     compiler: Compiler
@@ -110,7 +111,7 @@ class _Trials:
         launch = launches.of(NO_CONFIG)
         set_by = set(heuristic_names(launches.kernel))
         numbers, others = dict[str, int](), dict[str, str]()
-        for name in (name for name, kind in launch.job.signature if kind == "constexpr"):
+        for name in (p.name for p in jit_function(launches.kernel).params if p.is_constexpr):
             value = launch.arguments[name]
             why = "set by @triton.heuristics" if name in set_by else _no_number(value)
             if why:

@@ -106,6 +106,15 @@ def norm_in_rounds(x_ptr, out_ptr, columns, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def hinted_copy(x_ptr, out_ptr, n, step, UNIT: tl.constexpr, BLOCK: tl.constexpr):
+    """Read indices that wrap at ``n``, with hints about them, and about a step that is a multiple of UNIT."""
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    wrapped = tl.max_contiguous(tl.multiple_of(i % n, BLOCK), BLOCK)
+    x = tl.load(x_ptr + wrapped * tl.multiple_of(step, UNIT))
+    tl.store(out_ptr + i, x, mask=i < n)
+
+
+@triton.jit
 def set_once(out_ptr):
     tl.store(out_ptr, 1.0)
 
@@ -154,6 +163,11 @@ def proposed_cases() -> dict[str, ProposedCase]:
         "flag": ProposedCase(
             scale, over("n", "BLOCK"), even, {"BLOCK": 256, "EVEN": True}, KernelKind.ELEMENTWISE,
             {"BLOCK": PROGRAMS, "EVEN": FIXED}, {"out_ptr": 2 * even["x_ptr"]},
+        ),
+        "hints about the indices of a block": ProposedCase(
+            hinted_copy, over("n", "BLOCK"), {**even, "out_ptr": torch.zeros(512), "n": 512, "step": 2},
+            {"UNIT": 2, "BLOCK": 128}, KernelKind.ELEMENTWISE, {"UNIT": FIXED, "BLOCK": PROGRAMS},
+            {"out_ptr": even["x_ptr"][::2]},
         ),
         "grid stride": ProposedCase(
             grid_stride_scale, (4,), vector, {"BLOCK": 64}, KernelKind.ELEMENTWISE, {"BLOCK": LOOP}, twice

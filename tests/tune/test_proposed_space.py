@@ -319,6 +319,11 @@ def test_values_that_are_no_sizes_stay(lab: kernellab.Lab) -> None:
     }
 
 
+def test_an_integer_argument_of_one_is_no_constexpr_of_the_space(lab: kernellab.Lab) -> None:
+    space = propose(lab, scale, over("n", "BLOCK"), X[:1], OUT[:1], 1, BLOCK=128, EVEN=False)
+    assert [role.name for role in space.roles] == ["BLOCK", "EVEN"]
+
+
 def test_what_heuristics_set_stays(lab: kernellab.Lab) -> None:
     kernel = triton.heuristics({"BLOCK": lambda named: 256, "num_warps": lambda named: 2})(row_softmax)
     x = torch.ones(70, 200)
