@@ -140,6 +140,7 @@ class _SideOutcome:
     memory: Mapping[str, Any] = field(default_factory=dict)
     poisoned: Poison = field(default_factory=Poison)
     failure: KernellabError | None = None
+    grid: tuple[int, int, int] | None = None
 
 
 def compare_kernels(session: Session, left: str | int, right: str | int | Callable[..., Any]) -> Comparison:
@@ -316,8 +317,18 @@ def _compare_sides(
         if runtime.device != "cpu":
             timing, why = _time_sides(left, right, arguments, runtime)
     failures = outcomes[0].failure, outcomes[1].failure
-    changes, notes = tuple(_effect_changes(pair)), tuple(side.note for side in (left, right) if side.note)
-    return Comparison(names, sources, pair, changes, tuple(checks), timing, why, failures, same_inputs, notes)
+    changes, notes = tuple(_effect_changes(pair)), [side.note for side in (left, right) if side.note]
+    if same_inputs:
+        notes += _grid_changes(names, outcomes)
+    return Comparison(names, sources, pair, changes, tuple(checks), timing, why, failures, same_inputs, tuple(notes))
+
+
+def _grid_changes(names: tuple[str, str], outcomes: tuple[_SideOutcome, _SideOutcome]) -> list[str]:
+    """Return a note where both sides ran on the same inputs with different grids."""
+    grids = [outcome.grid for outcome in outcomes]
+    if None in grids or grids[0] == grids[1]:
+        return []
+    return [f"{names[0]} ran with the grid {grids[0]}, {names[1]} with {grids[1]}"]
 
 
 def _predict_sides(
@@ -345,7 +356,7 @@ def _run_side(side: ComparedSide, shared: Mapping[str, Any], runtime: Runtime) -
             copies, poisoned = launch_on_copies(runtime, launch, compiled.effects, runtime.device, _TIMEOUT_S)
     except KernellabError as exc:
         return _SideOutcome(compiled, failure=exc)
-    return _SideOutcome(compiled, memory_of(copies.arguments), poisoned)
+    return _SideOutcome(compiled, memory_of(copies.arguments), poisoned, grid=launch.grid)
 
 
 def _check_outputs(
@@ -360,8 +371,8 @@ def _check_outputs(
         values = right.reference(arguments).of(want)
         return compare(right.name, values, want, one.poisoned.unwritten, one.poisoned.fills)
     got = {name: tensor for name, tensor in two.memory.items() if name in mutated}
-    names = [filled.name for filled in two.poisoned.filled]
-    never = {name: pattern_mask(got[name]) & ~pattern_mask(want[name]) for name in names}
+    names = {filled.name for outcome in outcomes for filled in outcome.poisoned.filled}
+    never = {name: pattern_mask(got[name]) ^ pattern_mask(want[name]) for name in names & got.keys() & want.keys()}
     return compare(left.name, {name: ExpectedValue(tensor) for name, tensor in want.items()}, got, never)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -87,10 +88,21 @@ def test_elements_that_only_one_of_them_writes_are_told(lab: kernellab.Lab) -> N
     launch(lab, SCALE.replace("tl.store(out_ptr + offsets", "tl.store(out_ptr + offsets % 150"))
     (check,) = lab.compare("scale@1", "scale@2").outputs
     assert (check.mismatched >= 150, check.never_written) == (True, 150)
+    reverse = lab.compare("scale@2", "scale@1")
+    (check,) = reverse.outputs
+    assert (check.mismatched >= 150, check.never_written) == (True, 150)
+    assert math.isfinite(check.max_error), "an element that one of them never writes has no error"
+    assert f"{check.mismatched} of 300 elements, 150 of them written by one of the two alone" in str(reverse)
     (check,) = lab.compare("scale@2", "scale@2").outputs
     assert check.equal
     (check,) = lab.compare("scale@2", lambda x_ptr: 3 * x_ptr).outputs
     assert not check.equal
+
+
+@pytest.mark.slow
+def test_different_grids_on_the_same_inputs_are_named(lab: kernellab.Lab) -> None:
+    launch(lab, SCALE.replace("3 *", "4 *").replace("BLOCK=128", "BLOCK=256"))
+    assert lab.compare("scale@1", "scale@2").notes == ("scale@1 ran with the grid (3, 1, 1), scale@2 with (2, 1, 1)",)
 
 
 @pytest.mark.slow

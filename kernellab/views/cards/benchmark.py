@@ -10,6 +10,7 @@ from kernellab.benchmark.comparison import Comparison
 from kernellab.benchmark.result import Benchmark, BenchmarkRow
 from kernellab.benchmark.runner import AGREE
 from kernellab.benchmark.spec import VARIANTS
+from kernellab.checking.comparison import Check
 from kernellab.errors import RunError, plural, time_text
 from kernellab.store.columns import Status
 from kernellab.timing.provenance import Ceilings
@@ -215,13 +216,21 @@ def _predicted_words(comparison: Comparison) -> str:
 def _facts(comparison: Comparison) -> list[tuple[str, str]]:
     facts = [*_outcomes(comparison), *(("kl-warn", f"{comparison.names[1]} {words}.") for words in comparison.effects)]
     for check in comparison.outputs:
-        style = "kl-good" if check.equal else "kl-warn"
-        same = "matches" if check.equal else f"of {comparison.names[1]} DIFFERS"
-        words = f"{check.argument} {same} on the same inputs; max error {check.max_error:.3g}."
-        facts.append((style, words))
+        facts.append(("kl-good" if check.equal else "kl-warn", _output_words(check, comparison.names[1])))
     if not comparison.outputs and comparison.same_inputs and not any(comparison.failures):
         facts.append(("kl-warn", "No outputs are known; nothing was compared."))
     return [*facts, *(("", f"{note}.") for note in comparison.notes), ("", timing_words(comparison))]
+
+
+def _output_words(check: Check, right: str) -> str:
+    """Return how an output of the right side compares with that of the left one, as a sentence."""
+    error = f"max error {check.max_error:.3g}"
+    if check.equal:
+        return f"{check.argument} matches on the same inputs; {error}."
+    count = f"{check.mismatched:,} of {check.elements:,} elements"
+    alone = f", {check.never_written:,} of them written by one of the two alone" if check.never_written else ""
+    errors = "" if check.never_written == check.mismatched else f"; {error}"
+    return f"{check.argument} of {right} DIFFERS on the same inputs in {count}{alone}{errors}."
 
 
 def _outcomes(comparison: Comparison) -> Iterator[tuple[str, str]]:
