@@ -17,7 +17,7 @@ from kernellab.errors import KernellabError, RunError
 from kernellab.inside.recorded_launch import program_at, record_launch
 from kernellab.inside.values import Values
 from kernellab.ir.operations import Access
-from kernellab.launch.arguments import memory_of
+from kernellab.launch.arguments import members_of, memory_of
 from kernellab.launch.memory import copy_arguments
 from kernellab.launch.recorded_values import NonFinite, NonFiniteEvent, Program, RecordedValue, RecordRequest, ValueKind
 from kernellab.launch.recording import LaunchRecord, UndoLog
@@ -122,7 +122,7 @@ def explain_births(session: Session, record: LaunchRecord, undo: UndoLog | None 
         return None
     with undo.before(record.last) if undo is not None and is_kept else nullcontext():
         inputs = effects.reads | (effects.atomics if is_kept else frozenset())
-        places = [(kind, *place) for kind, place in bad_outputs if not _first_bad_element(record, kind, inputs)]
+        places = [(kind, *place) for kind, place in bad_outputs if not _has_input(record, kind, inputs)]
         return _explain_element(session, record, *places[0]) if places else None
 
 
@@ -145,6 +145,13 @@ def _explain_element(session: Session, record: LaunchRecord, kind: NonFinite, na
         return None
     sentences = "; ".join(birth.sentence() for birth in births)
     return f"{name} has {births[-1].kind.value}, which no input has: {sentences} (program {program})."
+
+
+def _has_input(record: LaunchRecord, kind: NonFinite, names: Collection[str]) -> bool:
+    """Whether a number that the launch was given is NaN, or an infinity, or the memory of ``names`` holds one."""
+    is_bad = math.isnan if kind is NonFinite.NAN else math.isinf
+    numbers = (value for _, value in members_of(record.arguments.items()) if isinstance(value, float))
+    return any(map(is_bad, numbers)) or bool(_first_bad_element(record, kind, names))
 
 
 def _first_bad_element(record: LaunchRecord, kind: NonFinite, names: Collection[str]) -> tuple[str, int] | None:

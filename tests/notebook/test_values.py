@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kernellab.inside.first_difference import FirstDifference
 from kernellab.inside.values import Values
 from tests.notebook.conftest import Notebook
@@ -65,6 +67,21 @@ log_in_place[(1,)](x, B=16)
     assert notebook.names["x"].isnan().sum().item() == 4, "the launch itself is kept"
     had_one = notebook.triton(in_place.replace("(1, 5, 16)", "(1, 5, 16) * float('nan')"))
     assert "which no input has" not in str(had_one.shown[-1]["text/plain"])
+
+
+@pytest.mark.parametrize("declared", ["factor", "factor: tl.constexpr"])
+def test_an_infinity_that_a_launch_was_given_as_a_number_is_an_input(notebook: Notebook, declared: str) -> None:
+    ran = notebook.triton(f"""
+@triton.jit
+def times(x, out, {declared}, B: tl.constexpr):
+    offs = tl.arange(0, B)
+    tl.store(out + offs, tl.load(x + offs) + factor)
+x, out = torch.ones(16), torch.zeros(16)
+times[(1,)](x, out, float("inf"), B=16)
+""")
+    assert ran.error is None
+    assert notebook.names["out"].isinf().all()
+    assert "which no input has" not in str(ran.shown[-1]["text/plain"])
 
 
 def test_a_failed_check_offers_the_first_difference_from_the_version_that_passed(notebook: Notebook) -> None:
