@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from kernellab.display import Drawable
+from kernellab.errors import plural
 from kernellab.inside.line_pairs import ValuePair, value_pairs
 from kernellab.inside.values import Values
 from kernellab.launch.recorded_values import Program, RecordedValue, ValueKind
@@ -41,8 +42,8 @@ class FirstDifference(Drawable):
     ``names`` are the two sides, ``reason`` says what differs: a value, its shape or precision, a mask, an address, the
     operation of an atomic, or that only one side computes it. ``element`` is an index in the tile where they differ,
     ``numbers`` are both values there, and ``allowed`` is the difference that roundings explain. ``compared`` counts the
-    compared values of ``programs``; ``failure`` says why a side stopped early, where it lacks the value or nothing
-    differs. ``notes`` say what the sides ran on, if not on given arguments.
+    compared values of ``programs``, which are some or all of those of ``grid``; ``failure`` says why a side stopped
+    early, where it lacks the value or nothing differs. ``notes`` say what the sides ran on, if not on given arguments.
     """
 
     names: tuple[str, str]
@@ -57,6 +58,7 @@ class FirstDifference(Drawable):
     programs: tuple[Program, ...] = ()
     failure: str = ""
     notes: tuple[str, ...] = ()
+    grid: tuple[int, int, int] | None = None
 
     def __bool__(self) -> bool:
         return self.left is not None or self.right is not None
@@ -77,11 +79,24 @@ class FirstDifference(Drawable):
         return value.calls[-1] if is_of_call else value.line
 
     @property
+    def covers_launch(self) -> bool:
+        """Whether all programs of the launch were compared."""
+        return self.grid is None or len(self.programs) == math.prod(self.grid)
+
+    @property
+    def coverage(self) -> str:
+        """The number of compared programs: ``5 of 8 programs``."""
+        if self.grid is None or self.covers_launch:
+            return plural(len(self.programs), "program")
+        return f"{len(self.programs):,} of {plural(math.prod(self.grid), 'program')}"
+
+    @property
     def summary(self) -> str:
         """The difference in one sentence."""
         value = self.right or self.left
         if value is None:
-            both = f"everything that {self.names[0]} and {self.names[1]} store agrees"
+            places = "" if self.covers_launch else f" in {self.coverage}"
+            both = f"everything that {self.names[0]} and {self.names[1]} store{places} agrees"
             return f"No difference: {both}" + (f", up to where one stops: {self.failure}" if self.failure else "")
         name = value.name or value.argument or "a value"
         iteration = f", iteration {value.iteration[-1]}" if value.iteration else ""
@@ -137,7 +152,7 @@ def first_difference_of(
         if not stores_agree(*own, _ROUNDINGS_ALLOWED * tolerance + 64 * _FLOAT32):
             for pair, difference in _precision_differences(own, wide):
                 return _result(names, own, pair, difference, len(pairs), programs)
-    return FirstDifference(names, compared=len(pairs), programs=programs, failure=_failure_of(wide))
+    return FirstDifference(names, compared=len(pairs), programs=programs, failure=_failure_of(wide), grid=wide[0].grid)
 
 
 def difference_of_devices(name: str, gpu: Values, own: Values, wide: Values) -> FirstDifference:
@@ -158,7 +173,9 @@ def difference_of_devices(name: str, gpu: Values, own: Values, wide: Values) -> 
         difference = _value_difference(pair, share)
         if difference is not None:
             return _result(names, (own, gpu), pair, difference, len(pairs), own.programs)
-    return FirstDifference(names, compared=len(pairs), programs=own.programs, failure=_failure_of((own, gpu)))
+    return FirstDifference(
+        names, compared=len(pairs), programs=own.programs, failure=_failure_of((own, gpu)), grid=own.grid
+    )
 
 
 def _is_left_out(value: RecordedValue | None, functions: Collection[tuple[str, tuple[int, ...]]]) -> bool:
@@ -192,7 +209,9 @@ def first_rounding_of(name: str, own: Values, wide: Values) -> FirstDifference:
             names, pair = (f"{name} in float64", name), ValuePair(exact, value)
             return _result(names, (wide, own), pair, difference, len(pairs), own.programs)
     names = (f"{name} in float64", name)
-    return FirstDifference(names, compared=len(pairs), programs=own.programs, failure=_failure_of((wide, own)))
+    return FirstDifference(
+        names, compared=len(pairs), programs=own.programs, failure=_failure_of((wide, own)), grid=own.grid
+    )
 
 
 def _failure_of(sides: tuple[Values, Values]) -> str:
@@ -257,7 +276,9 @@ def _result(
     texts = (_text_of(sides[0], pair.left), _text_of(sides[1], pair.right))
     place = (difference.reason, difference.element, difference.numbers, difference.allowed)
     failure = sides[0].failure if pair.left is None else sides[1].failure if pair.right is None else None
-    return FirstDifference(names, pair.left, pair.right, *place, texts, compared, programs, failure or "")
+    return FirstDifference(
+        names, pair.left, pair.right, *place, texts, compared, programs, failure or "", grid=sides[0].grid
+    )
 
 
 def _text_of(values: Values, value: RecordedValue | None) -> str:

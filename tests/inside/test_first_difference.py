@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from kernellab.inside.first_difference import FirstDifference, difference_of_dev
 from kernellab.inside.recorded_launch import launch_of_call, record_launch
 from kernellab.launch.calls import UserCall
 from kernellab.launch.recorded_values import RecordedValue, RecordRequest
+from tests import samples
 from tests.inside import more_faults, more_kernels
 from tests.inside.planted_faults import EQUAL, FAULTS, Change
 from tests.inside.transcripts import CASES
@@ -55,6 +57,15 @@ def test_kernels_that_only_round_otherwise_have_no_difference(
     difference, _ = difference_of(lab, change, tmp_path)
     assert not difference, difference.summary
     assert difference.summary.startswith("No difference")
+
+
+def test_no_difference_is_said_of_the_compared_programs_alone(lab: kernellab.Lab) -> None:
+    x, y, out = torch.rand(1000), torch.rand(1000), torch.zeros(1000)
+    for block, words in ((16, r"store in \d+ of 63 programs agrees"), (512, r"\(other\) store agrees")):
+        grid = (triton.cdiv(1000, block),)
+        difference = lab.first_difference(samples.add_kernel, samples.add_kernel, grid, x, y, out, 1000, BLOCK=block)
+        assert re.search(words, difference.summary), difference.summary
+    assert "2 programs" in str(difference.to_html())
 
 
 def test_there_are_sixty_faults_and_twenty_equal_pairs() -> None:

@@ -88,7 +88,7 @@ def _source(values: Values, value: RecordedValue) -> str:
 
 def difference_card(difference: FirstDifference) -> Card:
     """The sentence of a first difference, both lines, and both tiles side by side."""
-    facts = [f"{difference.compared:,} values compared", plural(len(difference.programs), "program")]
+    facts = [f"{difference.compared:,} values compared", difference.coverage]
     blocks: list[Block] = [
         Message(difference.summary, "kl-alert" if difference or difference.failure else "kl-note kl-good")
     ]
