@@ -173,7 +173,7 @@ def require_equal(check: Check, kernel: str) -> None:
         return
     how, worst = ".", check.worst
     if check.never_written == check.mismatched:
-        how = " were never written."
+        how = " wrong, all of them never written."
     else:
         if worst is not None:
             off = abs(worst.got - worst.expected)

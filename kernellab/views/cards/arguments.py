@@ -298,7 +298,7 @@ def _differing_words(check: Check, lines: tuple[int, ...]) -> str:
     """Return the worst error, its tolerance, and the wrong elements: their number, place and storing lines."""
     count = f"{check.mismatched:,} of {check.elements:,} elements"
     if check.never_written == check.mismatched:
-        parts = [f"{count} were never written"]
+        parts = [f"{count} wrong, all of them never written"]
     else:
         never = f" ({check.never_written:,} of them never written)" if check.never_written else ""
         stored = f", stored in {lines_words(lines)}" if lines else ""
