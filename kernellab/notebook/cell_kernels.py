@@ -92,9 +92,15 @@ class CellKernels:
         return [(name, kernel) for name, kernel in kernels if jit_function(kernel).__name__ not in used]
 
     def not_launched(self, recorder: Recorder) -> list[tuple[str, Any]]:
-        """Return name and kernel of all that the cell defines, but neither launches nor compiles."""
-        seen = {id(record.kernel.fn.__code__) for record in recorder.records.values()}
-        return [(n, kernel) for n, kernel in self.launchable() if id(jit_function(kernel).fn.__code__) not in seen]
+        """Return name and kernel of all that the cell defines, but neither launches, compiles nor calls in a launch."""
+        launched = [record.kernel for record in recorder.records.values()]
+        seen = {id(kernel.fn.__code__) for kernel in launched}
+        called = {function.name for kernel in launched for function in closure_of(kernel)[0].functions[1:]}
+        return [
+            (name, kernel)
+            for name, kernel in self.launchable()
+            if id(jit_function(kernel).fn.__code__) not in seen and jit_function(kernel).__name__ not in called
+        ]
 
     def store_imported(self, source: str) -> list[Any]:
         """Bind and store the kernels of other modules that the cell imports or assigns; return their twins."""

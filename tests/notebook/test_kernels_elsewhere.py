@@ -84,6 +84,18 @@ def test_a_kernel_that_a_class_defines_and_nobody_launches_is_named_by_where_it_
     assert "launch it with Kernels.unlaunched[grid](" in ran.shown[0]["text/plain"]
 
 
+def test_a_helper_that_is_defined_again_and_called_by_a_kernel_of_another_cell_has_no_hint(places: Notebook) -> None:
+    helper = "@triton.jit\ndef shifted(x):\n    return x + {}\n"
+    kernel = (
+        "@triton.jit\ndef shift(x_ptr, BLOCK: tl.constexpr):\n    i = tl.arange(0, BLOCK)\n"
+        "    tl.store(x_ptr + i, shifted(tl.load(x_ptr + i)))\n"
+    )
+    places.triton(helper.format(1) + kernel)
+    ran = places.triton(helper.format(2) + "shift[(1,)](x, BLOCK=64)")
+    assert "shift@" in ran.shown[0]["text/plain"]
+    assert "not launched" not in ran.shown[0]["text/plain"]
+
+
 def test_two_kernels_of_one_function_that_nobody_launches_are_both_named(places: Notebook) -> None:
     cell = f"def make(factor):{nested('made', factor=2)}    return made\nkernels = [make(1), make(2)]"
     assert places.triton(cell).shown[0]["text/plain"].count("is defined and not launched") == 2
