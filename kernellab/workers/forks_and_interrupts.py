@@ -70,15 +70,17 @@ class _Registry:
             self._hooks[subject] = hooks
 
     def before(self) -> None:
-        _await_imports()
+        imports_end_s = time.monotonic() + _IMPORTS_S
+        _await_imports(imports_end_s)
         self._forking.acquire()
         while True:
             self.changing.acquire()
             known = {id(subject) for subject, _ in self._paused}
             waiting = [(s, hooks) for s, hooks in self._hooks.items() if hooks.before and id(s) not in known]
-            if not waiting:
+            if not waiting and not _must_await_imports(imports_end_s):
                 return
             self.changing.release()  # the hooks may wait for a thread that wants to register a subject
+            _await_imports(imports_end_s)  # those that began while a hook waited
             for subject, hooks in waiting:
                 assert hooks.before is not None
                 self._paused.append((subject, hooks if hooks.before(subject) else _NO_HOOKS))
@@ -204,11 +206,14 @@ class cached_property(functools.cached_property[T]):  # noqa: N801 - as that of 
             _free_in_child(self.lock, False)
 
 
-def _await_imports() -> None:
+def _await_imports(end_s: float) -> None:
     """Wait until no other thread imports modules that a child imports, too: the child would wait for ever."""
-    deadline = time.monotonic() + _IMPORTS_S
-    while _others_import() and time.monotonic() < deadline:
+    while _must_await_imports(end_s):
         time.sleep(_POLL_S)
+
+
+def _must_await_imports(end_s: float) -> bool:
+    return _others_import() and time.monotonic() < end_s
 
 
 def _others_import() -> bool:

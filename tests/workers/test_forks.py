@@ -458,3 +458,28 @@ def test_a_fork_waits_for_what_other_threads_import(tmp_path: Path) -> None:
         "if pid: thread.join(); assert os.waitpid(pid, 0)[1] == 0\n"
     )
     subprocess.run([sys.executable, program], check=True, timeout=60, env={**os.environ, "PYTHONWARNINGS": "ignore"})
+
+
+def test_a_fork_waits_for_an_import_that_begins_while_it_waits_for_something_else(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import faulthandler, os, sys, threading\n"
+        "from kernellab.workers.forks_and_interrupts import at_fork, lock\n"
+        "class Event(threading.Event): pass\n"
+        "is_held, is_forking = Event(), Event()\n"
+        "at_fork(is_forking, before=lambda event: bool(event.set()), in_child=lambda event: None)\n"
+        "crossing = lock(crossing=True)\n"
+        "importing = threading.Thread(target=__import__, args=('triton',))\n"
+        "def hold():\n"
+        "    with crossing:\n"
+        "        is_held.set(); is_forking.wait(30); importing.start()\n"
+        "        while 'triton' not in sys.modules: pass\n"
+        "threading.Thread(target=hold).start()\n"
+        "is_held.wait(30)\n"
+        "pid = os.fork()\n"
+        "if not pid: faulthandler.dump_traceback_later(20, exit=True)\n"
+        "import triton\n"
+        "if not pid: os._exit(0)\n"
+        "assert os.waitpid(pid, 0)[1] == 0\n"
+    )
+    subprocess.run([sys.executable, program], check=True, timeout=60, env={**os.environ, "PYTHONWARNINGS": "ignore"})
