@@ -92,8 +92,8 @@ def exact_product(m: int, n: int, k: int) -> Fix:
 
 def tiles_in_waves(m: int, n: int, k: int) -> Fix:
     """A product whose tiles fill a part of their last wave, and one with halved tiles."""
-    slow = tiled(product, 128, 128, 64, num_warps=8, num_stages=4, **FAST)
-    fixed = tiled(product, 64, 128, 64, num_warps=4, num_stages=4, **FAST)
+    slow = tiled(product, 128, 128, 64, num_warps=8, **FAST)
+    fixed = tiled(product, 64, 128, 64, num_warps=4, **FAST)
     inputs = factors(HALF, m, n, k)
     return Fix(f"tiles of {m} x {n} x {k}", Cause.LAST_WAVE, slow, fixed, lambda: inputs(True, "cpu"))
 
