@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 
 import kernellab
 from benchmarks import traffic_kernels
@@ -115,6 +117,31 @@ def test_the_card_can_be_read_in_light_and_dark(
 ) -> None:
     page = show(cell_card(cell_of(report("softmax"), show="source,ttir")).html(), scheme, rules)
     assert page.evaluate(FAINTEST) > 4.5
+
+
+@pytest.mark.parametrize(("scheme", "rules"), [("light", LIGHT_RULES), ("light", DARK_RULES), ("dark", "")])
+def test_a_shadow_lies_where_a_table_goes_on_beyond_its_edge(
+    show: Callable[..., Any], report: Reports, scheme: str, rules: str
+) -> None:
+    page = show(cell_card(cell_of(report("backward"))).html(), scheme, rules)
+    table = page.locator(".kl-scroll").first
+    assert edges_with_a_shadow(table) == ()
+    table.evaluate("e => { e.style.maxHeight = '90px'; }")
+    assert edges_with_a_shadow(table) == ("bottom",)
+    table.evaluate("e => { e.scrollTop = 40; }")
+    assert edges_with_a_shadow(table) == ("top", "bottom")
+    table.evaluate("e => { e.scrollTop = 10000; }")
+    assert edges_with_a_shadow(table) == ("top",)
+
+
+def edges_with_a_shadow(table: Any) -> tuple[str, ...]:
+    """The edges of a scrolled element that are darker or lighter at its right end than the card is."""
+    table.evaluate("e => { for (const cell of e.querySelectorAll('td,th,tr')) cell.style.border = 'none'; }")
+    table.evaluate("e => { e.querySelector('table').style.visibility = 'hidden'; }")
+    picture = Image.open(io.BytesIO(table.screenshot())).convert("RGB")
+    x, middle = picture.width - 30, picture.getpixel((picture.width - 30, picture.height // 2))
+    rows = {"top": 1, "bottom": picture.height - 2}
+    return tuple(edge for edge, y in rows.items() if picture.getpixel((x, y)) != middle)
 
 
 @pytest.mark.parametrize(
