@@ -233,10 +233,12 @@ def option_error(function: Any, meta: Mapping[str, Any], exc: Exception, target:
     text = str(exc.args[0]) if exc.args else type(exc).__name__
     if isinstance(exc, KeyError) and "unrecognised" in text:
         unknown = text.split("Keyword argument ")[-1].split(" was ")[0]
-        choices = ", ".join([*function.arg_names, *option_names(target)])
+        choices = [*function.arg_names, *option_names(target)]
         more = " This verb takes no target: Lab(target=...) and lab.use_target(...) do." if unknown == "target" else ""
+        close = [] if more else get_close_matches(unknown, choices, 1)
+        expected = ", ".join(choices) + (f"; did you mean {close[0]}?" if close else ".")
         return LaunchError(
-            f"{function.__name__} has no parameter or option {unknown!r}; expected one of {choices}.{more}",
+            f"{function.__name__} has no parameter or option {unknown!r}; expected one of {expected}{more}",
             kernel=function.__name__,
         )
     options = [name for name in option_names(target) if name in meta]

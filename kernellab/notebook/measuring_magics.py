@@ -95,6 +95,11 @@ class MeasuringMagics(LabMagics):
         """Time a kernel over a sweep, against peers: %triton_bench add[grid](x, y, out, n) --over "n=[1024, 2048]"."""
         options, names = parse_options(self.triton_bench, "%triton_bench", line), self.shell.user_ns
         launch = launch_or_kernel(" ".join(options.launch), names)
+        if not options.over:
+            raise UsageError(
+                '--over is missing: a benchmark needs sizes to sweep, such as --over "n=[1024, 2048]", or '
+                '--over "num_warps=[4, 8]" for one size.'
+            )
         over, versus = evaluate_named(options.over, "--over", names), evaluate_named(options.versus, "--versus", names)
         texts = {name: getattr(options, name) for name in ("inputs", "flops", "bytes")}
         formulas = {name: evaluate_option(text, f"--{name}", names) for name, text in texts.items()}

@@ -83,7 +83,7 @@ def test_a_launch_in_quotes_may_hold_what_looks_like_an_option(shifting: Noteboo
     ("line", "message"),
     [
         ("", "There is no kernel"),
-        ("plus_one", "expected the values of each swept name"),
+        ("plus_one", '--over is missing: a benchmark needs sizes to sweep, such as --over "n=[1024, 2048]"'),
         ('plus_one --over "n=[1, absent]"', "name 'absent' is not defined"),
         ("plus_one --over 5", "--over is '5'; expected names with their values"),
         (
