@@ -157,6 +157,8 @@ class Runtime:
             if launch.handle is None:
                 return None
             launch.compiled = self._sources[launch.handle.src]
+            if not launch.compiled.from_cache:  # it was compiled for this launch, and the next one finds it
+                self._sources[launch.handle.src] = replace(launch.compiled, from_cache=True)
             if is_launched:
                 launch.grid = evaluated_grid(kernel, grid, launch.arguments)
                 self._launch(launch)

@@ -96,6 +96,15 @@ def test_a_helper_that_is_defined_again_and_called_by_a_kernel_of_another_cell_h
     assert "not launched" not in ran.shown[0]["text/plain"]
 
 
+def test_a_kernel_that_an_earlier_cell_compiled_is_not_said_to_be_compiled_again(places: Notebook) -> None:
+    launch = "at_once[(2,)](x, out, 100, BLOCK=64)\n"
+    first = places.double("at_once", factor=2.8125, launch=launch + launch)
+    assert "compiled in" in first.shown[0]["text/plain"]
+    second = places.triton(launch).shown[0]["text/plain"]
+    assert "compiled earlier" in second
+    assert "compiled in" not in second
+
+
 def test_two_kernels_of_one_function_that_nobody_launches_are_both_named(places: Notebook) -> None:
     cell = f"def make(factor):{nested('made', factor=2)}    return made\nkernels = [make(1), make(2)]"
     assert places.triton(cell).shown[0]["text/plain"].count("is defined and not launched") == 2
