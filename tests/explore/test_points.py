@@ -127,6 +127,14 @@ def test_the_history_marks_the_best_and_the_current_point_and_scales_wide_times(
     assert all(0 <= y <= 160 for y in heights)
 
 
+def test_the_axis_of_the_history_has_two_numbers_at_least() -> None:
+    for slower in (1.0, 1.3, 2.0, 2.7, 4.0, 6.0, 9.0, 50.0, 3000.0):
+        for fastest in (0.0021, 0.0043, 0.0061, 0.0088):
+            svg = history_svg(history(evaluation(64, fastest), evaluation(128, slower * fastest)), None, None)
+            numbers = re.findall(r'text-anchor="end">(\d[\d.]*)<', svg)
+            assert 2 <= len(set(numbers)) == len(numbers) <= 8, (fastest, slower, numbers)
+
+
 def test_a_long_history_shows_its_end() -> None:
     points = history(*(evaluation(64 + i, 1.0 + i / 100) for i in range(200)))
     svg = history_svg(points, None, points.evaluations[-1])

@@ -300,11 +300,11 @@ class _Chart:
             marks = (1, 2, 5) if high - low < 2 else (1,)
             ticks = [mark * 10.0**power for power in range(low, high + 1) for mark in marks]
         else:
-            rough = (self.high - self.low) / 4
+            rough = (self.high - self.low) / 6  # a step is up to 2.5 times as long, so two lie in any range
             power = 10.0 ** floor(log10(rough))
             step = next(mark * power for mark in (1, 2, 5, 10) if mark * power >= rough)
             first = int(self.low / step)
-            ticks = [step * i for i in range(first, first + 6)]
+            ticks = [step * i for i in range(first, first + 8)]
         return [value for value in ticks if self.low <= value <= self.high]
 
 
