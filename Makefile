@@ -40,7 +40,7 @@ WITHOUT_TRITON := benchmark benchmarks browser cli docs explore notebooks pytest
   views/test_program.py views/test_regressions.py views/test_suite_graphs.py views/test_tuning.py
 # Each of the judge's candidates and each explanation takes seconds: against the oldest, those that every run takes do.
 LONG_TABLES := tests/judge/test_cheats.py tests/judge/test_honest.py tests/judge/test_cpu_launcher.py \
-  tests/explain/test_statements.py
+  tests/explain/test_promises.py tests/explain/test_statements.py
 TRITON_TESTS ?= tests $(WITHOUT_TRITON:%=--ignore=tests/%) $(LONG_TABLES:%=--ignore=%)
 PYTEST := -m pytest -n $(JOBS) --dist worksteal
 SIDE_BY_SIDE := $(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target
