@@ -71,6 +71,7 @@ RULES = (*MEMORY_RULES, *COMPUTE_RULES)
 _MOST_FINDINGS = 5
 _LEAST_GAIN = 1.08
 _NEAR_BOUND = 0.87  # share of the roofline bound; a launch above it has no findings
+_FAR_FROM_BOUND = 0.6  # share of the roofline bound; below it, a launch without a finding may have a faster config
 _MOSTLY_OVERHEAD = 0.6  # launch overhead over the time of a launch; above it, nothing else is worth a change
 _GRID_REASONS = {Cause.FEW_PROGRAMS: "grid too small", Cause.LAST_WAVE: "partial last wave"}
 
@@ -155,6 +156,9 @@ def summary_of(facts: Facts, times: Times, share: float | None, findings: Sequen
     rates = f"rates measured on {device.name}" if device.is_measured else f"{device.name} data sheet"
     roofline = f"roofline bound {time_text(floor)} ({rates})"
     end = "" if findings else " No suggestion."
+    total_s = times.total if facts.time_s is None else facts.time_s
+    if not findings and times.largest is not Bottleneck.LAUNCH and floor < _FAR_FROM_BOUND * total_s:
+        end += " No rule says why it is so far from that bound: tune it, since another config may be faster."
     if facts.time_s is None:
         took = f"Estimated {time_text(times.total)}"
     else:

@@ -77,6 +77,13 @@ def test_a_launch_at_the_limit_has_no_suggestion() -> None:
     assert answer.bound is Bottleneck.DRAM
 
 
+def test_a_launch_far_from_its_bound_without_a_finding_is_to_be_tuned() -> None:
+    plain = facts()
+    answers = [explain_facts(replace(plain, time_s=floor_seconds(plain) / share)) for share in (0.65, 0.55)]
+    assert [answer.findings for answer in answers] == [(), ()]
+    assert ["tune it" in answer.summary for answer in answers] == [False, True]
+
+
 def test_strided_threads_are_uncoalesced() -> None:
     found = first(facts(access(sectors=64e6, ideal_sectors=8e6, lane_step_bytes=4096.0, width_bytes=4), access(64)))
     assert (found.cause, found.line) == (Cause.UNCOALESCED, 3)
