@@ -16,26 +16,21 @@ from functools import partial
 from types import CodeType
 from typing import Any, TypeVar
 
-from kernellab._triton.closure import closure_of
 from kernellab._triton.interpreted import require_names_compiled
-from kernellab._triton.kernel import autotune_settings, best_config, jit_function
+from kernellab._triton.kernel import autotune_settings, jit_function
 from kernellab.advice import remark_on
 from kernellab.checking.check_launch import require_equal, starting_values
-from kernellab.checking.comparison import Check
 from kernellab.checking.reference import check_in, reference_of
-from kernellab.compile.types import Compiled
 from kernellab.errors import CannotRun, CompileError, KernellabError, Place, RunError, UsageError, WorkerError
 from kernellab.lab import Lab
-from kernellab.launch.arguments import values_of
 from kernellab.launch.pointers import annotated_arguments, mock_arguments
 from kernellab.launch.recording import LaunchRecord, Recorder
 from kernellab.notebook.cell_kernels import CellKernels, Namespace, follow_new_threads
 from kernellab.notebook.cell_launches import (
     CheckOption,
     CheckOutcomes,
-    birth_in_record,
     check_launches,
-    offer_of_difference,
+    kernel_report,
     parse_checks,
     values_of_record,
     with_explanation,
@@ -45,7 +40,7 @@ from kernellab.notebook.expressions import evaluate
 from kernellab.notebook.lab_opening import load_card
 from kernellab.registry import launched_version, remember
 from kernellab.store import Version
-from kernellab.views.report import CellReport, KernelReport, argument_reports
+from kernellab.views.report import CellReport
 
 _FUTURE = sum(getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
 _KERNEL_ERRORS = (CompileError, CannotRun, RunError, WorkerError)  # wrong arguments, say, are errors of the call
@@ -94,6 +89,8 @@ class _Cell:
     kernels: CellKernels
     compiler: codeop.Compile
     show: Callable[[Any], None]
+    predictions: CellPredictions
+    show_card: Callable[[PendingReport], object]
 
 
 def run_cell(
@@ -128,12 +125,13 @@ async def run_cell_async(
     options: CellOptions,
     show: Callable[[Any], None],
     compiler: codeop.Compile | None = None,
+    show_card: Callable[[PendingReport], object] = lambda pending: None,
 ) -> PendingReport:
     """Execute a cell in ``namespace`` and report on its kernels; their predicted times may come later.
 
     ``file`` is the name that tracebacks and IR locations give the cell; line 1 of it is the line of the magic. The
-    value of a last expression goes to ``show``. What was defined and launched before an error stays. A check that
-    cannot be made is among the problems of the report.
+    value of a last expression goes to ``show``. What was defined and launched before an error stays, and ``show_card``
+    shows the launches. A check that cannot be made is among the problems of the report.
 
     Raises:
         KernellabError: a kernel does not compile, cannot be launched, or fails.
@@ -148,21 +146,19 @@ async def run_cell_async(
     load_card()
     lab.set_interpreting_aside()
     require_names_compiled(text, namespace)
-    cell = _Cell(lab, source, namespace, file, CellKernels(lab, namespace, file), compiler or codeop.Compile(), show)
-    predictions = CellPredictions(lab)
+    predictions, kernels = CellPredictions(lab), CellKernels(lab, namespace, file)
+    compiler = compiler or codeop.Compile()
+    cell = _Cell(lab, source, namespace, file, kernels, compiler, show, predictions, show_card)
     with lab.compiling_for(options.target), _record_launches(lab, options, predictions) as recorder:
         await _execute(cell, recorder, options)
         if options.name:
             cell.kernels.store_kernel(_last_kernel_of_cell(cell, recorder, options.name), recorder, options.name)
-        if options.args is not None:
-            _compile_with_args(cell, options.args)
-        else:
-            _compile_unlaunched(cell, recorder)
+        _compile_without_launch(cell, recorder, options)
         with lab.launches.recording():  # what a reference launches is none of the cell's
             checks = options.checks if options.run else ()
             check_outcomes = check_launches(checks, recorder, lab.launches, namespace)
         reports = [
-            _kernel_report(lab, recorder, record, version, check_outcomes.of(record))
+            kernel_report(lab, recorder, record, version, check_outcomes.of(record))
             for record, version in _store_launches(cell, recorder, check_outcomes)
         ]
         requests = tuple(predictions.request(record) for record in recorder.records.values())
@@ -180,6 +176,15 @@ async def run_cell_async(
             reports = [with_explanation(lab, recorder, report, record) for report, record in pairs]
     hints, problems = tuple(_launch_hints(cell, recorder)), tuple(check_outcomes.problems)
     return PendingReport(CellReport(tuple(reports), hints, options.show, problems), requests)
+
+
+def _report_of_launched(
+    cell: _Cell, recorder: Recorder, launched: Sequence[tuple[LaunchRecord, Version | None]], shown: str | None
+) -> PendingReport:
+    """The report of the launches before an error, without checks."""
+    reports = tuple(kernel_report(cell.lab, recorder, record, version, ()) for record, version in launched)
+    requests = tuple(cell.predictions.request(record) for record, _ in launched)
+    return PendingReport(CellReport(reports, show=shown), requests)
 
 
 def _launch_hints(cell: _Cell, recorder: Recorder) -> Iterator[str]:
@@ -210,7 +215,7 @@ def _record_launches(
 async def _execute(cell: _Cell, recorder: Recorder, options: CellOptions) -> None:
     """Run the statements, then store the kernels: their helpers may be defined below them.
 
-    Where one raises, the launches before it are kept.
+    Where one raises, the launches before it are kept and shown.
     """
     __tracebackhide__ = True
     try:
@@ -221,9 +226,12 @@ async def _execute(cell: _Cell, recorder: Recorder, options: CellOptions) -> Non
             exc.add_note(remark)
         with contextlib.suppress(KernellabError):  # it would hide what ended the cell
             cell.kernels.store_kernels(recorder)
-            list(_store_launches(cell, recorder, CheckOutcomes()))
+            stored = list(_store_launches(cell, recorder, CheckOutcomes()))
             if isinstance(exc, _KERNEL_ERRORS) and exc.kernel:
                 cell.lab.kernels.note_failure(exc.kernel, exc.message)
+            launched = [(record, version) for record, version in stored if record.launches]
+            if launched and isinstance(exc, Exception):  # an interrupt waits for no card
+                cell.show_card(_report_of_launched(cell, recorder, launched, options.show))
         raise
     cell.kernels.store_kernels(recorder)
 
@@ -353,6 +361,14 @@ def _last_kernel_of_cell(cell: _Cell, recorder: Recorder, name: str) -> Any:
     return kernels[-1]
 
 
+def _compile_without_launch(cell: _Cell, recorder: Recorder, options: CellOptions) -> None:
+    """Compile the kernels of a cell for ``--args``, or those that it does not launch."""
+    if options.args is not None:
+        _compile_with_args(cell, options.args)
+    else:
+        _compile_unlaunched(cell, recorder)
+
+
 def _compile_with_args(cell: _Cell, args: str) -> None:
     kernels = [kernel for _, kernel in cell.kernels.launchable()] + cell.kernels.store_imported(cell.source)
     if not kernels:
@@ -407,38 +423,3 @@ def _store_launches(
         check = check_outcomes.symbolic(record, cell.namespace)
         store = launched_version if record.grid is not None and 0 in record.grid else partial(remember, check=check)
         yield record, store(cell.lab.kernels, record.kernel, record)
-
-
-def _kernel_report(
-    lab: Lab, recorder: Recorder, record: LaunchRecord, version: Version | None, checks: tuple[Check, ...]
-) -> KernelReport:
-    closure = record.closure or closure_of(record.kernel)[0]
-    entry = closure.functions[0]
-    compiled = _compiled_for_target(lab, record, version)
-    is_empty = record.grid is not None and 0 in record.grid
-    return KernelReport(
-        label=lab.kernels.label_of(record.kernel) if version is None else version.label,
-        source=entry.text,
-        file=closure.label(entry.file),
-        first_line=entry.first_line,
-        compiled=compiled,
-        arguments=argument_reports(compiled, values_of(record.arguments), record.run),
-        launches=record.launches,
-        grid=record.grid,
-        run=record.run,
-        checks=checks,
-        config=best_config(record.owner, record.compiled.options),
-        notes=(
-            *((f"the grid {record.grid} is empty: nothing was launched",) if is_empty else ()),
-            *offer_of_difference(lab, version, checks),
-        ),
-        birth=birth_in_record(lab, recorder, record),
-    )
-
-
-def _compiled_for_target(lab: Lab, record: LaunchRecord, version: Version | None) -> Compiled:
-    """Return the kernel for the card's target, which may differ from that of the launch on the GPU."""
-    if record.compiled.target == lab.target:
-        return record.compiled
-    kernel = record.kernel if version is None else jit_function(lab.kernels[version.id])
-    return lab.compile(kernel, target=str(lab.target), **record.keywords)

@@ -1,4 +1,4 @@
-"""What a cell adds about its launches: checks, explanations, values, the origin of a NaN."""
+"""What a cell reports of its launches: their cards, checks, explanations, values, the origin of a NaN."""
 
 from __future__ import annotations
 
@@ -9,20 +9,22 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
-from kernellab._triton.kernel import is_kernel, jit_function
+from kernellab._triton.closure import closure_of
+from kernellab._triton.kernel import best_config, is_kernel, jit_function
 from kernellab.checking.check_launch import check_last_launch, require_kept, updated_by
 from kernellab.checking.comparison import Check
 from kernellab.checking.reference import ReferenceFunction, expression_in
+from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, UsageError
 from kernellab.inside.births import explain_births
 from kernellab.inside.values import Values
 from kernellab.lab import Lab
-from kernellab.launch.arguments import memory_of
+from kernellab.launch.arguments import memory_of, values_of
 from kernellab.launch.recording import LaunchRecord, Recorder
 from kernellab.launch.runtime import Runtime
 from kernellab.launch.symbolic import symbolic_expression
 from kernellab.store import Version
-from kernellab.views.report import KernelReport
+from kernellab.views.report import KernelReport, argument_reports
 
 _OF_KERNEL = re.compile(r"\s*(?P<kernel>[A-Za-z_][\w.]*)\s*:(?!=)(?P<expression>.*)", re.DOTALL)
 
@@ -202,3 +204,39 @@ def offer_of_difference(lab: Lab, version: Version | None, checks: tuple[Check, 
         lab.passed_versions[version.name] = version.label
     elif passed is not None and passed != version.label:
         yield f"{passed} passed; %triton_diff {passed} {version.label} --values names the first line that differs"
+
+
+def kernel_report(
+    lab: Lab, recorder: Recorder, record: LaunchRecord, version: Version | None, checks: tuple[Check, ...]
+) -> KernelReport:
+    """The report of a launch or a compile, with the version that was launched and its checks."""
+    closure = record.closure or closure_of(record.kernel)[0]
+    entry = closure.functions[0]
+    compiled = _compiled_for_target(lab, record, version)
+    is_empty = record.grid is not None and 0 in record.grid
+    return KernelReport(
+        label=lab.kernels.label_of(record.kernel) if version is None else version.label,
+        source=entry.text,
+        file=closure.label(entry.file),
+        first_line=entry.first_line,
+        compiled=compiled,
+        arguments=argument_reports(compiled, values_of(record.arguments), record.run),
+        launches=record.launches,
+        grid=record.grid,
+        run=record.run,
+        checks=checks,
+        config=best_config(record.owner, record.compiled.options),
+        notes=(
+            *((f"the grid {record.grid} is empty: nothing was launched",) if is_empty else ()),
+            *offer_of_difference(lab, version, checks),
+        ),
+        birth=birth_in_record(lab, recorder, record),
+    )
+
+
+def _compiled_for_target(lab: Lab, record: LaunchRecord, version: Version | None) -> Compiled:
+    """Return the kernel for the card's target, which may differ from that of the launch on the GPU."""
+    if record.compiled.target == lab.target:
+        return record.compiled
+    kernel = record.kernel if version is None else jit_function(lab.kernels[version.id])
+    return lab.compile(kernel, target=str(lab.target), **record.keywords)

@@ -7,6 +7,7 @@ import inspect
 import linecache
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from IPython.core.getipython import get_ipython
@@ -135,15 +136,17 @@ class TritonMagics(LabMagics):
         __tracebackhide__ = True
         lab = self.lab  # once it is open, Triton is imported
         from kernellab.notebook.cell import CellOptions, require_checks, run_cell_async
-        from kernellab.notebook.cell_predictions import show_pending_report
+        from kernellab.notebook.cell_predictions import PendingReport, show_pending_report
 
         options = CellOptions(**vars(parse_options(self.triton, "%%triton", line)))
         _require_options(options)
         cell = _without_magics(self.shell, cell)
         try:
             place = _register_cell(self.shell, cell, self._cells)
-            pending = await run_cell_async(lab, cell, self.shell.user_ns, place, options, display, self.shell.compile)
-            report = pending.complete() if options.quiet else show_pending_report(lab, pending)
+            show = PendingReport.complete if options.quiet else partial(show_pending_report, lab)
+            compiler = self.shell.compile
+            pending = await run_cell_async(lab, cell, self.shell.user_ns, place, options, display, compiler, show)
+            report = show(pending)
         except KernellabError as exc:
             exc.verbose = options.verbose
             raise

@@ -274,3 +274,33 @@ def test_a_misspelt_annotation_of_triton_names_the_right_one(notebook: Notebook)
     ran = notebook.triton("@triton.jit\ndef misspelt(x_ptr, BLOCK: tl.constexp):\n    pass")
     assert isinstance(ran.error, AttributeError)
     assert ran.error.__notes__ == ["Did you mean tl.constexpr?"]
+
+
+FAILS = """
+@triton.jit
+def fails(x_ptr):
+    tl.store(x_ptr + tl.arange(0, 100), 0)
+
+fails[(1,)](x)
+"""
+
+
+def test_a_launch_before_an_error_has_its_card(notebook: Notebook) -> None:
+    ran = notebook.double("ran_before", launch=LAUNCH.format(name="ran_before") + FAILS)
+    assert isinstance(ran.error, errors.CompileError)
+    (shown,) = ran.shown
+    assert "ran_before@1" in shown["text/plain"]
+    assert torch.equal(notebook.names["out"], 2 * torch.arange(100.0))
+    assert "fails" not in shown["text/plain"]
+
+
+def test_a_launch_before_an_error_of_python_has_its_card(notebook: Notebook) -> None:
+    ran = notebook.double("ran_first", launch=LAUNCH.format(name="ran_first") + "\nassert 0, 'wrong'")
+    assert isinstance(ran.error, AssertionError)
+    assert "ran_first@1" in ran.shown[0]["text/plain"]
+
+
+def test_a_quiet_cell_shows_no_card_before_an_error(notebook: Notebook) -> None:
+    ran = notebook.double("ran_quietly", launch=LAUNCH.format(name="ran_quietly") + FAILS, options="-q")
+    assert isinstance(ran.error, errors.CompileError)
+    assert ran.shown == []
