@@ -32,7 +32,7 @@ from kernellab.advice import in_plain_words
 from kernellab.errors import CompileError, Place
 from kernellab.ir.graph import Graph, Location
 from kernellab.ir.lines import location_of_line
-from kernellab.source import INTEGER_OPTIONS, Closure
+from kernellab.source import INTEGER_OPTIONS, Closure, returned_value
 from kernellab.target import Target
 
 warnings.filterwarnings("ignore", message=".*TRITON_DEFAULT_FP_FUSION.*")
@@ -308,8 +308,7 @@ def _note_ptxas_lines(ptx: Any, is_assembled: bool) -> Iterator[None]:
 def _return_place(exc: BaseException, closure: Closure) -> tuple[Place, str] | None:
     """The place of a ``return`` with a value in a kernel, for which a later pass aborts; None where there is none."""
     entry = closure.functions[0]
-    nodes = ast.walk(ast.parse(entry.text)) if "PassManager::run failed" in str(exc) else ()
-    returned = next((node for node in nodes if isinstance(node, ast.Return) and node.value is not None), None)
+    returned = returned_value(entry.text) if "PassManager::run failed" in str(exc) else None
     if returned is None:
         return None
     line = entry.text.splitlines()[returned.lineno - 1]

@@ -15,6 +15,7 @@ from kernellab._triton.closure import closure_of
 from kernellab._triton.kernel import Kernel, fix_signature, is_jit_function, is_kernel, jit_function
 from kernellab.lab import Lab
 from kernellab.launch.recording import Recorder
+from kernellab.source import returned_value
 
 Namespace = dict[str, Any]
 _CELL = re.compile(r"In\[\d+\]'*")
@@ -92,7 +93,10 @@ class CellKernels:
         return [(name, kernel) for name, kernel in kernels if jit_function(kernel).__name__ not in used]
 
     def not_launched(self, recorder: Recorder) -> list[tuple[str, Any]]:
-        """Return name and kernel of all that the cell defines, but neither launches, compiles nor calls in a launch."""
+        """Return name and kernel of all that the cell defines, but neither launches, compiles nor calls in a launch.
+
+        A function that returns a value is a helper: only kernels can call it.
+        """
         launched = [record.kernel for record in recorder.records.values()]
         seen = {id(kernel.fn.__code__) for kernel in launched}
         called = {function.name for kernel in launched for function in closure_of(kernel)[0].functions[1:]}
@@ -100,6 +104,7 @@ class CellKernels:
             (name, kernel)
             for name, kernel in self.launchable()
             if id(jit_function(kernel).fn.__code__) not in seen and jit_function(kernel).__name__ not in called
+            if returned_value(closure_of(kernel)[0].functions[0].text) is None
         ]
 
     def store_imported(self, source: str) -> list[Any]:

@@ -10,7 +10,7 @@ from functools import reduce
 from typing import Any
 
 from kernellab._triton.closure import closure_of
-from kernellab._triton.kernel import best_config, is_kernel, jit_function
+from kernellab._triton.kernel import autotune_settings, best_config, is_kernel, jit_function
 from kernellab.checking.check_launch import check_last_launch, require_kept, updated_by
 from kernellab.checking.comparison import Check
 from kernellab.checking.reference import ReferenceFunction, expression_in
@@ -228,10 +228,21 @@ def kernel_report(
         config=best_config(record.owner, record.compiled.options),
         notes=(
             *((f"the grid {record.grid} is empty: nothing was launched",) if is_empty else ()),
+            *_note_of_untuned(lab, record),
             *offer_of_difference(lab, version, checks),
         ),
         birth=birth_in_record(lab, recorder, record),
     )
+
+
+def _note_of_untuned(lab: Lab, record: LaunchRecord) -> Iterator[str]:
+    """Yield that the config of a launch is the first that fits, where no GPU times the configs."""
+    configs = autotune_settings(record.owner).configs
+    if record.run is not None and len(configs) > 1 and lab.launches.is_offline():
+        yield (
+            f"The config is the first of {len(configs)} that fits, not tuned; "
+            f"%triton_tune {record.kernel.__name__} tunes without a GPU."
+        )
 
 
 def _compiled_for_target(lab: Lab, record: LaunchRecord, version: Version | None) -> Compiled:

@@ -52,6 +52,7 @@ from kernellab.source.text import (
     literal,
     parse_python,
     portable_type,
+    returned_value,
 )
 from kernellab.source.validation import (
     DTYPE_NAMES,

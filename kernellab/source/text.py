@@ -66,6 +66,12 @@ def parse_python(text: str) -> ast.Module:
         return ast.parse(text)
 
 
+def returned_value(text: str) -> ast.Return | None:
+    """The first ``return`` with a value in a function's text, or None. A function with one cannot be launched."""
+    nodes = ast.walk(parse_python(text))
+    return next((node for node in nodes if isinstance(node, ast.Return) and node.value is not None), None)
+
+
 def lambda_definition(function: FunctionType) -> tuple[str, int, ast.Lambda]:
     """Return the text of a lambda, its line in its file, and its syntax tree.
 

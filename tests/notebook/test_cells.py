@@ -167,6 +167,12 @@ def test_a_cell_without_a_launch_says_how_to_launch(notebook: Notebook) -> None:
     assert "defined[grid](x_ptr, out_ptr, n, BLOCK)" in ran.shown[0]["text/plain"].replace("\n", " ")
 
 
+def test_a_cell_that_defines_only_a_helper_offers_no_launch(notebook: Notebook) -> None:
+    ran = notebook.triton("@triton.jit\ndef silu_of(x):\n    return x * tl.sigmoid(x)")
+    assert ran.error is None
+    assert not any("silu_of" in str(shown) for shown in ran.shown)
+
+
 def test_the_report_is_bound_and_a_quiet_cell_shows_nothing(notebook: Notebook) -> None:
     ran = notebook.double("quiet", launch=LAUNCH.format(name="quiet"), options="-q -o report")
     assert ran.shown == []

@@ -93,6 +93,13 @@ def test_a_check_of_several_launches_together_is_refused_for_single_ones(counted
     assert "wrong" not in texts(ran.shown)
 
 
+def test_without_a_gpu_the_card_of_an_autotuned_kernel_says_that_its_config_is_not_tuned(counted: Notebook) -> None:
+    shown = " ".join(texts(counted.triton(f"{TUNED}\ncount_up[(1,)](c)").shown).split())
+    assert "The config is the first of 2 that fits, not tuned; %triton_tune count_up tunes without a GPU." in shown
+    one = TUNED.replace("(16, 8)", "(16,)")
+    assert "not tuned" not in texts(counted.triton(f"{one}\ncount_up[(1,)](c)").shown)
+
+
 ACCUMULATOR = """
 @triton.autotune(configs=[triton.Config({"BLOCK": 64})], key=[], reset_to_zero=["total_ptr"])
 @triton.jit
