@@ -23,6 +23,7 @@ from kernellab.launch.arguments import memory_of, values_of
 from kernellab.launch.recording import LaunchRecord, Recorder
 from kernellab.launch.runtime import Runtime
 from kernellab.launch.symbolic import symbolic_expression
+from kernellab.registry.calls import has_gpu
 from kernellab.store import Version
 from kernellab.views.report import KernelReport, argument_reports
 
@@ -232,7 +233,15 @@ def kernel_report(
             *offer_of_difference(lab, version, checks),
         ),
         birth=birth_in_record(lab, recorder, record),
+        why_unpredicted=_why_unpredicted(lab, record, compiled),
     )
+
+
+def _why_unpredicted(lab: Lab, record: LaunchRecord, compiled: Compiled) -> str:
+    """Words on a launch for a target without a model of time, or ""."""
+    if compiled.target.backend == "cuda" or record.grid is None or not lab.settings.predict or has_gpu(lab.session()):
+        return ""
+    return f"No time is predicted for {compiled.target}: there is no model of its time."
 
 
 def _note_of_untuned(lab: Lab, record: LaunchRecord) -> Iterator[str]:

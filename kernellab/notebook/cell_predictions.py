@@ -89,7 +89,9 @@ class RequestedPrediction:
         Raises:
             Interrupted: instead of a KeyboardInterrupt.
         """
-        if self.asked is None or not self.asked.has_ended_within(timeout_s):
+        if self.asked is None:
+            return self.has_changed_integers
+        if not self.asked.has_ended_within(timeout_s):
             return False
         return self.has_changed_integers or not self.asked.answer().needs_contents
 
@@ -105,6 +107,24 @@ class RequestedPrediction:
         from kernellab.explain.predicting import quick_prediction  # most launches need none of it
 
         return quick_prediction(self.implementation, self.device)
+
+    def predicted_report(self, kernel: KernelReport) -> KernelReport:
+        """Wait for the predicted time and return the report with it, or with the reason why there is none.
+
+        Raises:
+            Interrupted: instead of a KeyboardInterrupt.
+        """
+        prediction = self.prediction()
+        return replace(kernel, prediction=prediction, why_unpredicted="" if prediction else self._missing_words(kernel))
+
+    def _missing_words(self, kernel: KernelReport) -> str:
+        if self.asked is not None and not self.asked.answers:
+            why = "its worker ended before it was there"
+        elif self.has_changed_integers and (self.asked is None or self.asked.answer().needs_contents):
+            why = "it depends on integers, some of which the launch changed"
+        else:
+            why = "that takes too long for a card"
+        return f"No time is predicted here: {why}; %triton_predict {kernel.label} predicts it."
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,14 +150,14 @@ class PendingReport:
         Raises:
             Interrupted: instead of a KeyboardInterrupt.
         """
-        return self._with_each(lambda kernel, request: replace(kernel, prediction=request.prediction()))
+        return self._with_each(lambda kernel, request: request.predicted_report(kernel))
 
     def current_report(self, *, is_waiting: bool) -> CellReport:
         """Return the report with the predictions that are there; kernels without say so where it ``is_waiting``."""
 
         def kernel_now(kernel: KernelReport, request: RequestedPrediction) -> KernelReport:
             if request.is_there_within(0):
-                return replace(kernel, prediction=request.prediction())
+                return request.predicted_report(kernel)
             return replace(kernel, predicting_for=request.device.name if is_waiting else "")
 
         return self._with_each(kernel_now)
@@ -220,8 +240,7 @@ class CellPredictions:
     def request(self, record: LaunchRecord) -> RequestedPrediction | None:
         """Request the predicted time of a launch; None of one beyond the first few, or where the settings say so.
 
-        None also where a quick prediction is impossible, and where this process would predict a launch that has changed
-        integers, on which the time may depend.
+        None also where a quick prediction is impossible.
         """
         self._count += 1
         if self._count > _MOST_KERNELS or not self._is_wanted(record):
@@ -229,8 +248,6 @@ class CellPredictions:
         implementation, memory = self._implementation_of(record), memory_of(record.arguments)
         has_changed = any(not memory[name].is_floating_point() for name in updated_by(record) & memory.keys())
         asked, device = self._ask(implementation), device_for(self.lab.target, self.lab.session().model)
-        if asked is None and has_changed:
-            return None
         return RequestedPrediction(implementation, device, asked, has_changed)
 
     def _is_wanted(self, record: LaunchRecord) -> bool:

@@ -57,6 +57,7 @@ class KernelReport:
     ``config`` is the chosen config of an autotuned kernel, in words, or "". ``notes`` are sentences for the user;
     ``explanation`` says why the launch takes as long as it does, where that was asked; ``prediction`` is its time on a
     target that this machine has no GPU of, ``predicting_for`` the device that it is still being predicted for, or "";
+    ``why_unpredicted`` says why it is not, and what predicts it, or is "";
     ``birth`` says where the first NaN or infinity of an output arose.
     """
 
@@ -75,6 +76,7 @@ class KernelReport:
     explanation: Explanation | None = None
     prediction: Prediction | None = None
     predicting_for: str = ""
+    why_unpredicted: str = ""
     birth: str | None = None
 
     @property

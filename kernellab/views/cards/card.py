@@ -98,11 +98,13 @@ def kernel_blocks(report: KernelReport) -> list[Block]:
 
 
 def _predicted_time(report: KernelReport) -> Iterator[Block]:
-    """Yield the row of the predicted time, or one that announces it."""
+    """Yield the row of the predicted time, or one that announces it or says why there is none."""
     if report.prediction is not None:
         yield Message(elements.prediction_sentence(report.prediction))
     elif report.predicting_for:
         yield Message(f"The time on {report.predicting_for} is being predicted.")
+    elif report.why_unpredicted:
+        yield Message(report.why_unpredicted)
 
 
 def _alerts(report: KernelReport) -> Iterator[tuple[str, str]]:
