@@ -76,6 +76,16 @@ def checked_grid(grid: Any, name: str) -> Grid3:
     return (*counts, 1, 1)[:3]
 
 
+def require_grid_of_triton(grid: Any, name: str) -> None:
+    """Refuse an integer as the grid of ``kernel[grid]``: Triton takes ``len(grid)``.
+
+    Raises:
+        LaunchError: it is one.
+    """
+    if isinstance(grid, int):
+        raise LaunchError(f"The grid of {name} is {grid}, and Triton takes a tuple: write ({grid},).", kernel=name)
+
+
 def require_launchable(grid: Grid3, name: str, target: Target) -> None:
     """Refuse a grid that the interpreter could run and no device of the target can.
 

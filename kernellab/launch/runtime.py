@@ -25,7 +25,7 @@ from kernellab.errors import CannotRun, KernellabError, OutOfBounds, warn_user
 from kernellab.ir.effects import Effects
 from kernellab.launch.arguments import bypass_modes
 from kernellab.launch.bound_launch import BoundLaunch, TrialResult, Trials, samples_before
-from kernellab.launch.calls import Grid3, evaluated_grid, launch_error, require_launchable
+from kernellab.launch.calls import Grid3, evaluated_grid, launch_error, require_grid_of_triton, require_launchable
 from kernellab.launch.memory import with_reached
 from kernellab.launch.pointers import call_with_tensors, tensors_for_pointers
 from kernellab.launch.poison import NO_CHECKS, LaunchChecks, Poison, key_of, no_new_nan, poison
@@ -145,6 +145,7 @@ class Runtime:
         """
         __tracebackhide__ = True
         self.activate()
+        require_grid_of_triton(grid if not warmup else None, kernel.__name__)
         if self.interprets() and not warmup:
             args, meta = call_with_tensors(kernel.arg_names, args, meta)
         launch, recorder = BoundLaunch(kernel, args, meta, grid), self.recorder

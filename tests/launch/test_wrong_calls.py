@@ -341,6 +341,15 @@ def test_a_misspelt_key_of_a_grid_function_is_a_key_error_with_the_names_of_the_
     assert not hasattr(caught.value, "__notes__")
 
 
+def test_an_integer_is_no_grid_of_a_launch_by_subscript_as_in_triton(lab: kernellab.Lab) -> None:
+    x, bound = torch.ones(4), lab.bind(samples.add_kernel)
+    for _ in range(2):
+        with pytest.raises(LaunchError, match=r"The grid of add_kernel is 8, and Triton takes a tuple: write \(8,\)\."):
+            bound[8](x, x, x, 4, BLOCK=16)
+        bound[torch.Size([8])](x, x, x, 4, BLOCK=16)
+        bound[[8]](x, x, x, 4, BLOCK=16)
+
+
 def test_a_kernel_or_a_function_of_other_parameters_is_no_grid(lab: kernellab.Lab) -> None:
     x, bound = torch.ones(4), lab.bind(samples.add_kernel)
     with pytest.raises(UsageError, match=r"lab\.run got a JITFunction instead"):
