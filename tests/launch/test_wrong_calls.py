@@ -348,6 +348,7 @@ def test_an_integer_is_no_grid_of_a_launch_by_subscript_as_in_triton(lab: kernel
             bound[8](x, x, x, 4, BLOCK=16)
         bound[torch.Size([8])](x, x, x, 4, BLOCK=16)
         bound[[8]](x, x, x, 4, BLOCK=16)
+    assert lab.run(samples.add_kernel, 8, x, x, x, 4, BLOCK=16)  # a verb of the lab takes it
 
 
 def test_a_kernel_or_a_function_of_other_parameters_is_no_grid(lab: kernellab.Lab) -> None:
