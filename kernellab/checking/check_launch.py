@@ -48,7 +48,8 @@ def launch_once(
 ) -> Recorder:
     """Launch a bound kernel once and return its recorder; ``options`` are those of a `Recorder`.
 
-    ``grid`` may be an integer, as for all verbs of the lab, which Triton's own ``kernel[grid]`` refuses. ``check`` is the user's reference, or None. It is computed before the launch, from copies.
+    ``grid`` may be an integer, as for all verbs of the lab, which Triton's own ``kernel[grid]`` refuses. ``check`` is
+    the user's reference, or None. It is computed before the launch, from copies.
 
     Raises:
         KernellabError: the launch fails.
