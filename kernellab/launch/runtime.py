@@ -145,7 +145,8 @@ class Runtime:
         """
         __tracebackhide__ = True
         self.activate()
-        require_grid_of_triton(grid if not warmup else None, kernel.__name__)
+        if not warmup:
+            require_grid_of_triton(grid, kernel.__name__)
         if self.interprets() and not warmup:
             args, meta = call_with_tensors(kernel.arg_names, args, meta)
         launch, recorder = BoundLaunch(kernel, args, meta, grid), self.recorder
