@@ -31,7 +31,7 @@ from kernellab.registry.kernels import revive_kernel
 from kernellab.settings import is_interpreting, read_settings, restore_interpreting, set_interpreting_aside
 from kernellab.store import Store, Version
 from kernellab.target import DEFAULT_TARGET, Target, is_lost_to_fork, model_name, parse_target, well_formed_target
-from kernellab.workers.forks_and_interrupts import at_fork, in_background, rlock, run_uninterrupted
+from kernellab.workers.forks_and_interrupts import Stop, at_fork, in_background, rlock, run_uninterrupted
 from kernellab.workers.scratch import Scratch, has_room, why_no_room
 from kernellab.workers.worker import Pool, Worker
 
@@ -123,7 +123,7 @@ class Workspace:
                 self._interpreter.start()
 
         if self.launches.is_offline() and self._interpreter.worker.pid is None:
-            self._pool.run_in_background(start)
+            self._pool.run_in_background(start, Stop())
 
     def tidy(self) -> None:
         """Delete compiled files, the least recently used first, down to the size in the settings."""

@@ -54,10 +54,10 @@ class DeadlineError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A deadline on the monotonic clock, and the subject named in its error."""
+    """A deadline on the monotonic clock, and the subject named in its error. Without ``stop``, nothing shortens it."""
 
     end_s: float
-    stop: Stop
+    stop: Stop | None
     subject: str
 
     def shorter(self, seconds: float) -> Limit:
@@ -73,7 +73,8 @@ class Limit:
         """
         poll = _poll(descriptor, events)
         while True:
-            self.stop.check(self.subject)
+            if self.stop is not None:
+                self.stop.check(self.subject)
             left_s = self.end_s - time.monotonic()
             if poll.poll(1e3 * max(0.0, min(left_s, TICK_S))):
                 return
@@ -83,7 +84,7 @@ class Limit:
 
 def limit_of(seconds: float, subject: str, stop: Stop | None = None) -> Limit:
     """Return a limit ``seconds`` from now."""
-    return Limit(time.monotonic() + seconds, stop or Stop(), subject)
+    return Limit(time.monotonic() + seconds, stop, subject)
 
 
 class Channel:

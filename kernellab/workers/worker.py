@@ -12,6 +12,7 @@ import math
 import queue
 import signal
 import threading
+import time
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -298,23 +299,36 @@ class BackgroundJobs:
 
     def __init__(self) -> None:
         self._jobs: dict[threading.Thread, Stop] = {}
+        self._awaited: set[threading.Thread] = set()
 
     def begin(
-        self, *steps: Callable[[], object], name: str | None = None, stop: Stop | None = None
+        self,
+        *steps: Callable[[], object],
+        name: str | None = None,
+        stop: Stop | None = None,
+        is_awaited: bool = False,
     ) -> threading.Thread:
-        """Run steps in a new thread; see `in_background`."""
+        """Run steps in a new thread; see `in_background`. `stop` gives those ``is_awaited`` some seconds to end."""
         asked = stop or Stop()
         thread = background_thread(*steps, name=name, stop=asked)
         for ended in [job for job in tuple(self._jobs) if job.ident is not None and not job.is_alive()]:
             self._jobs.pop(ended, None)
+            self._awaited.discard(ended)
+        if is_awaited:
+            self._awaited.add(thread)
         self._jobs[thread] = asked  # first: what stops the jobs in between stops this one, too
         thread.start()
         return thread
 
     def stop(self, why: str) -> tuple[threading.Thread, ...]:
         """Ask the running jobs to stop, so that they start no process any more; return their threads."""
-        running = tuple(self._jobs.items())
-        for _, stop in running:
+        running, end_s = tuple(self._jobs.items()), time.monotonic() + _LAST_MOMENT_S
+        for thread, stop in running:
+            if thread not in self._awaited:
+                stop.ask(why)
+        for thread, stop in running:
+            if thread in self._awaited and thread.ident is not None:
+                thread.join(max(0.0, end_s - time.monotonic()))
             stop.ask(why)
         return tuple(thread for thread, _ in running if thread.is_alive())
 
@@ -364,9 +378,10 @@ class Pool:
     def run_in_background(self, step: Callable[[], object], stop: Stop | None = None) -> threading.Thread:
         """Run ``step``, which waits for jobs, in the returned thread while the caller goes on.
 
-        `close` waits a few seconds for it, and asks ``stop`` first, so that none of its jobs starts a process later.
+        `close` asks ``stop`` at once; without one, it first waits a few seconds for the step, whose result is kept. No
+        job of it starts a process later.
         """
-        return self._background.begin(step, stop=stop)
+        return self._background.begin(step, stop=stop, is_awaited=stop is None)
 
     def close(self) -> None:
         """Stop all processes and the server."""

@@ -21,6 +21,7 @@ from kernellab.workers.process import (
     Channel,
     ChannelClosedError,
     DeadlineError,
+    ForkedWorker,
     ForkServer,
     WorkerProcess,
     limit_of,
@@ -232,6 +233,38 @@ def test_closing_a_pool_stops_what_runs_in_the_background_and_no_later_job_of_it
     assert not thread.is_alive()
     assert errors == ["The later job ended: its worker was closed."]
     assert pool.workers[0].pid is None
+
+
+def test_closing_a_pool_waits_for_a_step_in_the_background_whose_result_is_kept() -> None:
+    pool, has_begun, kept = Pool(KIND, 1), threading.Event(), list[int]()
+
+    def keep() -> None:
+        has_begun.set()
+        kept.append(pool.run(Job(echo, 1, "The job"), 30))
+
+    pool.run_in_background(keep)
+    has_begun.wait()
+    pool.close()
+    assert kept == [1]
+    assert pool.workers[0].pid is None
+
+
+def test_a_fork_at_work_for_a_step_in_the_background_is_closed_with_the_pool() -> None:
+    pool, has_begun = Pool(KIND, 1), threading.Event()
+
+    def work() -> None:
+        with pytest.raises(WorkerDied):
+            pool.run(job(begin_and_sleep, 600.0), 600.0, lambda told: has_begun.set())
+
+    thread = pool.run_in_background(work, Stop())
+    has_begun.wait()
+    process = pool.workers[0]._process
+    assert process is not None
+    assert isinstance(process.child, ForkedWorker)
+    pool.close()
+    assert not thread.is_alive()
+    assert process.log.closed
+    assert process.channel.socket.fileno() == process.child.lifeline.socket.fileno() == -1
 
 
 def test_a_job_that_starts_in_the_background_while_the_others_are_stopped_does_nothing(
