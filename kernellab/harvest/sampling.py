@@ -24,9 +24,13 @@ _CALIBRATIONS = 8
 
 @dataclass(slots=True, eq=False)
 class SampledTimes:
-    """The sampled milliseconds of a case: how many, their sum, and the launch from which on the next sample is due."""
+    """The sampled milliseconds of a case: how many, their sum, and the launch from which on the next sample is due.
+
+    ``queued`` counts also the samples that the device has not finished.
+    """
 
     count: int = 0
+    queued: int = 0
     sum_ms: float = 0.0
     min_ms: float = float("inf")
     next_at: int = 1
@@ -87,7 +91,7 @@ class DeviceSampler:
             if not self._is_affordable(times) or clock.is_capturing():
                 times.next_at = number + _EVERY
                 return
-            times.next_at = number + (_EVERY if times.count >= 2 else 1)
+            times.next_at = number + (_EVERY if times.queued >= 2 else 1)
             if self._empty.count < _CALIBRATIONS:
                 clock.spin(_SPUN_CYCLES)
                 first, second = self._new_event(), self._new_event()
@@ -128,7 +132,7 @@ class DeviceSampler:
         self.read()
         if len(self._pending) >= _MOST_PENDING:
             return False
-        if times.count and self._spent > _MOST_SHARE * (now - self._begin):
+        if times.queued and self._spent > _MOST_SHARE * (now - self._begin):
             return False
         self._spent += _SECONDS_OF_SAMPLE
         return True
@@ -144,6 +148,7 @@ class DeviceSampler:
         if first.query():
             times.spin_cycles = min(2 * times.spin_cycles, _LONGEST_SPIN)
         else:
+            times.queued += 1
             self._pending.append((times, first, second))
 
 

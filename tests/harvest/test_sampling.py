@@ -84,6 +84,15 @@ def test_samples_of_a_case_are_far_apart(device: Device) -> None:
     assert times.count == 9  # the first three, then each sixteenth
 
 
+def test_samples_that_the_device_has_not_finished_are_far_apart_too(device: Device) -> None:
+    sampler, times = sampler_of(device), SampledTimes()
+    for number in range(1, 101):
+        device.seconds += 1.0
+        device.launch(sampler, times, number)
+    sampler.read(waits=True)
+    assert times.count == 9
+
+
 def test_samples_take_less_than_a_hundredth_of_the_programs_time(device: Device) -> None:
     sampler = sampler_of(device)
     cases = [SampledTimes() for _ in range(10)]
