@@ -123,6 +123,21 @@ def test_a_lab_for_another_target_than_that_of_the_gpu_starts_no_worker_on_the_g
     assert steps == (["process", "context"] if target is None else [])
 
 
+def test_what_tunings_need_is_imported_once_the_gpu_worker_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps, is_ready = [], threading.Event()
+    starting = threading.Thread(target=lambda: (is_ready.wait(60), steps.append("worker")))
+    starting.start()
+    monkeypatch.setattr("kernellab.workers.worker.Pool.start", lambda pool: None)
+    monkeypatch.setattr("kernellab.workers.worker.Pool.wait_ready", lambda pool, timeout_s: None)
+    monkeypatch.setattr("kernellab.gpu.trial.GpuTrials.prepare", lambda trials: starting)
+    monkeypatch.setattr("kernellab.lab.workspace.gpu_target_of_machine", lambda: parse_target("cuda:90"))
+    monkeypatch.setattr("kernellab.lab.workspace._WARM_UP_STEPS", (lambda: steps.append("imports"),))
+    with kernellab.Lab(store=":memory:") as lab:
+        threading.Timer(0.2, is_ready.set).start()
+        lab.start(wait=True)
+    assert steps == ["worker", "imports"]
+
+
 @pytest.mark.parametrize("has_gpu", [False, True])
 def test_the_server_of_workers_imports_the_interpreter_ahead_where_there_is_no_gpu(
     monkeypatch: pytest.MonkeyPatch, has_gpu: bool

@@ -136,7 +136,7 @@ class GpuTrials:
             self.worker(device).start()
         self._begin_builds(torch.cuda.get_device_capability(device), BASIC)
 
-    def start(self, device: int = 0, *, with_torch: bool = False) -> None:
+    def start(self, device: int = 0, *, with_torch: bool = False) -> threading.Thread:
         """Start the worker of a device in the background, including its CUDA context, then the server of later ones."""
         stop = Stop()
 
@@ -147,7 +147,7 @@ class GpuTrials:
                     if not stop.why:
                         self._server(with_torch=with_torch).start()
 
-        self.run_in_background(run, stop=stop)
+        return self.run_in_background(run, stop=stop)
 
     def run_in_background(
         self, *steps: Callable[[], object], name: str | None = None, stop: Stop | None = None
@@ -201,17 +201,18 @@ class GpuTrials:
 
         return pool.run_in_background(build, stop)
 
-    def prepare(self) -> None:
-        """Start the worker of the current device in the background, once."""
+    def prepare(self) -> threading.Thread | None:
+        """Start the worker of the current device in the background, once; return the thread that starts it now."""
         import torch  # only where there is a GPU
 
         device = torch.cuda.current_device()
         with self._lock:
             is_new = device not in self._prepared
             self._prepared.add(device)
-        if is_new:
-            self._driver = self._driver or in_background(load_driver)  # for the launches here, too
-            self.start(device)
+        if not is_new:
+            return None
+        self._driver = self._driver or in_background(load_driver)  # for the launches here, too
+        return self.start(device)
 
     def close(self) -> None:
         """Stop the workers of all devices."""

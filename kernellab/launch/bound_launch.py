@@ -18,6 +18,8 @@ from kernellab.launch.run import Run
 from kernellab.workers.worker import Worker
 
 if TYPE_CHECKING:
+    import threading
+
     from kernellab._triton.bound import BoundKernel
 
 _RUNS, _RUN_LENGTH = 16, 2**10  # of a larger tensor, so many runs of so many elements are looked at
@@ -125,7 +127,7 @@ class Trials(Protocol):
     def apart(self, timeout_s: float) -> Trials:
         """Trials in other workers, which start as fast as these; close them before these."""
 
-    def start(self, device: int = 0, *, with_torch: bool = False) -> None:
+    def start(self, device: int = 0, *, with_torch: bool = False) -> object:
         """Start the worker of a device in the background."""
 
     def run_in_background(self, *steps: Callable[[], object], name: str | None = None) -> object:
@@ -138,8 +140,8 @@ class Trials(Protocol):
             WorkerTimeout, WorkerDied: it does not start.
         """
 
-    def prepare(self) -> None:
-        """Start the worker of the current device in the background, unless it was started before."""
+    def prepare(self) -> threading.Thread | None:
+        """Start the worker of the current device in the background, once; return the thread that starts it now."""
 
     def close(self) -> None:
         """Stop the workers."""

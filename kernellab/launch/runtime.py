@@ -79,12 +79,16 @@ class Runtime:
         if self.trials is not None and compiles_launchers():
             self.compiler.launches_on = self.target
 
-    def start_workers(self, *, compiling: bool = True) -> None:
-        """Start compile workers, if ``compiling``, and with a GPU the trial worker, in the background."""
+    def start_workers(self, *, compiling: bool = True) -> threading.Thread | None:
+        """Start compile workers, if ``compiling``, and with a GPU the trial worker, in the background.
+
+        The thread that starts the trial worker now is returned.
+        """
         if compiling:
             self.compiler.pool.start()
         if self.trials is not None and self.trials.enabled:
-            self.trials.prepare()
+            return self.trials.prepare()
+        return None
 
     def is_offline(self) -> bool:
         """Whether there is no GPU to launch on."""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _OF_A_LAB = ("kernellab._triton", "kernellab.lab")
 _OF_A_CARD = ("kernellab.explain.prediction", "kernellab.views.bundles", "PIL.ImageDraw", "PIL.ImageFont")
 _NO_COLLECTION = 2**31 - 1  # a threshold that no number of objects reaches
+_MOST_FROZEN_BY_PYTHON = 1000  # 3.12 starts with 375 frozen objects; a user who freezes what lives has many more
 
 
 class LabOpening:
@@ -156,7 +157,7 @@ class _CollectionPause:
     def _end(self) -> None:
         """Restore the thresholds. What was allocated counts as old: to freeze and unfreeze it looks at none of it."""
         if gc.get_threshold() == (_NO_COLLECTION, *self._before[1:]):
-            if not gc.get_freeze_count():
+            if gc.get_freeze_count() <= _MOST_FROZEN_BY_PYTHON:
                 gc.freeze()
                 gc.unfreeze()
             gc.set_threshold(*self._before)

@@ -183,7 +183,7 @@ def test_a_session_that_ends_while_the_interpreter_starts_prints_nothing(monkeyp
         steps.append("start")
         raise WorkerDied("The interpreter worker ended with the session.")
 
-    monkeypatch.setattr("kernellab.workers.worker.Pool.run_in_background", lambda pool, step: steps.append(step))
+    monkeypatch.setattr("kernellab.workers.worker.Pool.run_in_background", lambda pool, step, stop: steps.append(step))
     monkeypatch.setattr("kernellab.interpreter.runner.Interpreter.start", start)
     monkeypatch.setattr("kernellab.lab.workspace.gpu_target_of_machine", lambda: None)
     with kernellab.Lab(store=":memory:") as lab:
@@ -237,6 +237,21 @@ def test_no_garbage_is_collected_while_the_lab_opens_and_the_setting_stays(
     LabOpening(open_lab).lab()
     assert (collections, gc.isenabled()) == ([], is_enabled)
     assert (gc.get_freeze_count(), gc.get_threshold()) == (frozen, thresholds)
+
+
+@pytest.mark.parametrize(("frozen", "young"), [(0, 0), (375, 0), (100_000, 70_000)], ids=["none", "3.12", "a user's"])
+def test_what_the_opening_allocates_is_old_but_where_the_user_froze_objects(
+    frozen: int, young: int, monkeypatch: pytest.MonkeyPatch, thresholds: tuple[int, int, int]
+) -> None:
+    def open_lab() -> Any:
+        kept.extend([] for _ in range(100 * thresholds[0]))
+        return _Lab()
+
+    kept: list[list[int]] = []
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: frozen)  # that of Python 3.12 at its start is 375
+    gc.disable()
+    LabOpening(open_lab).lab()
+    assert young <= len(gc.get_objects(generation=0)) <= young + 10_000
 
 
 def test_collection_goes_on_after_labs_that_open_at_the_same_time(thresholds: tuple[int, int, int]) -> None:
