@@ -48,6 +48,7 @@ def evaluated_grid(kernel: JitKernel, grid: Any, arguments: Mapping[str, Any]) -
             f'and {exc}; write it as lambda meta: (triton.cdiv(meta["n"], meta["BLOCK"]),).',
             kernel=kernel.__name__,
         ) from exc
+    require_grid_of_triton(extents, kernel.__name__)
     return checked_grid(extents, kernel.__name__)
 
 
@@ -77,7 +78,7 @@ def checked_grid(grid: Any, name: str) -> Grid3:
 
 
 def require_grid_of_triton(grid: Any, name: str) -> None:
-    """Refuse an integer as the grid of ``kernel[grid]``: Triton takes ``len(grid)``.
+    """Refuse an integer as the grid of ``kernel[grid]``, or from a grid function: Triton takes ``len(grid)``.
 
     Raises:
         LaunchError: it is one.

@@ -351,6 +351,19 @@ def test_an_integer_is_no_grid_of_a_launch_by_subscript_as_in_triton(lab: kernel
     assert lab.run(samples.add_kernel, 8, x, x, x, 4, BLOCK=16)  # a verb of the lab takes it
 
 
+@pytest.mark.parametrize("launches_before", [False, True])
+def test_a_grid_function_returns_no_integer_as_in_triton(lab: kernellab.Lab, launches_before: bool) -> None:
+    x, bound = torch.ones(4), lab.bind(samples.add_kernel)
+    if launches_before:
+        bound[lambda meta: (8,)](x, x, x, 4, BLOCK=16)
+    message = r"The grid of add_kernel is 8, and Triton takes a tuple: write \(8,\)\."
+    for _ in range(2):
+        with pytest.raises(LaunchError, match=message):
+            bound[lambda meta: 8](x, x, x, 4, BLOCK=16)
+    with pytest.raises(LaunchError, match=message):
+        lab.run(samples.add_kernel, lambda meta: 8, x, x, x, 4, BLOCK=16)
+
+
 def test_a_kernel_or_a_function_of_other_parameters_is_no_grid(lab: kernellab.Lab) -> None:
     x, bound = torch.ones(4), lab.bind(samples.add_kernel)
     with pytest.raises(UsageError, match=r"lab\.run got a JITFunction instead"):
