@@ -107,6 +107,7 @@ def test_the_wheel_has_all_files_of_the_package_and_no_others(wheel: Path) -> No
     assert described["License-Expression"] == "Apache-2.0"
 
 
+@pytest.mark.exhaustive
 def test_the_sdist_has_what_its_own_checks_need(sdist: Path) -> None:
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
@@ -123,6 +124,7 @@ def test_the_wheel_alone_runs_a_kernel_from_the_command_line(binaries: Path, tmp
     assert json.loads(run(binaries / "kernellab", *words, folder=tmp_path))["equals"] == "reference"
 
 
+@pytest.mark.exhaustive
 def test_the_wheel_alone_runs_the_demo(binaries: Path, tmp_path: Path) -> None:
     from tests.cli.test_cli import KERNEL, notebook
 
@@ -135,6 +137,7 @@ def test_the_wheel_brings_the_pytest_plugin(binaries: Path, tmp_path: Path) -> N
     assert "--kernellab-update" in run(binaries / "python", "-m", "pytest", "--help", folder=tmp_path)
 
 
+@pytest.mark.exhaustive
 def test_the_file_of_a_user_is_checked_against_the_types_of_the_wheel(binaries: Path, tmp_path: Path) -> None:
     (tmp_path / "mypy.ini").write_text(MYPY)
     (tmp_path / "user.py").write_text(USER)

@@ -14,7 +14,7 @@ from tests.labs import shared_lab
 from tests.tables import every
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive  # Inductor compiles C++
 @pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
 def test_the_module_of_a_program_allocates_what_is_planned_and_no_more_than_inductor(tmp_path: Path) -> None:
     chosen = [model for model in MODELS if model.name in {"chain of launches", "step of Adam"}]

@@ -87,7 +87,7 @@ def test_wrong_calls_say_what_to_do(kernellab: Call) -> None:
         assert (called.status, message in called.err) == (status, True), (words, called.err)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_both_run_on_a_worker_of_a_scheduler_that_lacks_the_file(
     kernellab: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -88,7 +88,7 @@ def calls(work: Callable[[int], Any], count: int) -> int:
         pytest.param(lambda count: timed(count, devices=2), id="timed on two devices"),
         pytest.param(lambda count: tune(configs(count), None), id="without a GPU"),
         pytest.param(shown, id="shown"),
-        pytest.param(pictured, id="pictured"),
+        pytest.param(pictured, id="pictured", marks=pytest.mark.exhaustive),
         pytest.param(drawn, id="drawn at random"),
     ],
 )

@@ -120,6 +120,7 @@ def test_weighted_cases_go_to_all_workers_and_the_program_gains_as_much_as_here(
     assert there.regret["weight"].tolist() == [1000.0, 500.0, 300.0, 100.0]
 
 
+@pytest.mark.exhaustive
 def test_workers_of_dask_without_a_gpu_compile(lab: kernellab.Lab, client: Any) -> None:
     configs = [triton.Config({"BLOCK": block}) for block in (63, 64)]
     tuning = lab.tune(twice, grid, X, OUT, 300, configs=configs, executor=client)
