@@ -75,7 +75,7 @@ check: $(VENV)/.installed-test  ## ruff and mypy
 unit: $(VENV)/.installed-test  ## unit tests alone
 	$(PY) $(PYTEST) --durations=10 -m "not exhaustive" tests --ignore=tests/browser
 
-exhaustive: $(VENV)/.installed-test  ## the further rows of large tables, which make test leaves out
+exhaustive: $(VENV)/.installed-test  ## what make test leaves out: further rows of large tables, the package
 	$(PY) $(PYTEST) -q -m exhaustive tests --ignore=tests/browser
 
 notebooks: $(VENV)/.installed-test  ## execute the notebooks and compare what they pin
