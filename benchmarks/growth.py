@@ -1,7 +1,7 @@
 """What grows with cells, launches and configs: memory, descriptors, files, and the time of the listing.
 
-Usage: python -m benchmarks.growth [cells|launches|tuning] [SIZE]. Each part runs in a process of its own; without one,
-all three run, and the result is written. Each cell has another version of a kernel; the first thousand go through a
+Usage: python -m benchmarks.growth [cells|launches|stored|tuning] [SIZE]. Each part runs in a process of its own; without one,
+all four run, and the result is written. Each cell has another version of a kernel; the first thousand go through a
 shell of IPython, the others through the function that its magic calls, which draws no card. Only the first is compiled:
 for the others, links to its files stand in for the answer of a compile worker. Times are not predicted. Launches on a
 GPU are those on the stand-in for its driver (`benchmarks.cuda_stand_in`); others run on the CPU. Configs are timed by
@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -38,7 +39,7 @@ from kernellab.views.bundles import bundle_of
 
 RESULT = Path(__file__).parent / "results" / "growth.txt"
 SHELL_CELLS = 1000
-SIZES = {"cells": 10_000, "launches": 100_000, "tuning": 10_000}
+SIZES = {"cells": 10_000, "launches": 100_000, "stored": 10_000, "tuning": 10_000}
 CELL = """%%triton
 @triton.jit
 def add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
@@ -229,6 +230,49 @@ def series(title: str, size: int, call: Callable[[int], object]) -> str:
     return table(title, columns)
 
 
+def stored(size: int) -> str:
+    """Keep launches of one kernel, each on another grid, and take what they say of it."""
+    shell = InteractiveShell.instance()
+    shell.run_cell("%load_ext kernellab").raise_error()
+    lab: Lab = shell.magics_manager.registry["TritonMagics"].lab
+    shell.push({name: torch.ones(16) for name in ("x", "y", "out")})
+    with capture_output():
+        shell.run_cell(CELL.format(constant=1)).raise_error()
+    store, columns, done = lab.kernels.store, {}, 1
+    version = store.find("add_kernel")
+    assert version is not None
+    (first,) = store.history.launches(version.id)
+    for until in (size // 100, size // 10, size):
+        seconds = []
+        for number in range(done, until):
+            start = time.perf_counter()
+            store.history.add_launch(version.id, replace(first.launch, grid=(1 + number, 1, 1)))
+            seconds.append(time.perf_counter() - start)
+        done = until
+        columns[f"{until:,} launches"] = {**usage(), "one more, ms": median(seconds) * 1e3, **stored_figures(lab, shell)}
+    shell.run_cell("%unload_ext kernellab").raise_error()
+    shell.history_manager.end_session()
+    shell.history_manager.enabled = False
+    return table("launches of one kernel in the store, each on another grid", columns)
+
+
+def stored_figures(lab: Lab, shell: InteractiveShell) -> dict[str, float]:
+    """Return what verbs take that read the launches of a kept kernel, in milliseconds."""
+
+    def launch_again() -> None:
+        with capture_output():
+            shell.run_cell(CELL.format(constant=1)).raise_error()
+
+    return {
+        "the same cell again, ms": milliseconds(launch_again),
+        "lab.explain, ms": milliseconds(lambda: lab.explain("add_kernel")),
+        "lab.predict, ms": milliseconds(lambda: lab.predict("add_kernel")),
+        "lab.export, ms": milliseconds(lambda: lab.export("add_kernel", Path(tempfile.mkdtemp(), "kernel.py"))),
+        "%triton_ls, ms": milliseconds(lambda: search(lab.kernels.store)),
+        "listing of the kernel, ms": milliseconds(lambda: listing_of_version(lab.kernels, "add_kernel")),
+    }
+
+
 def tuning(size: int) -> str:
     """Tune lists of configs on the fakes of the tests, kept in a store, and show them."""
     from tests.tune.fakes import FakeBench, tune
@@ -291,7 +335,7 @@ def _closure() -> Any:
     return decorated_closure_of(copy_kernel)
 
 
-PARTS: dict[str, Callable[[int], str]] = {"cells": cells, "launches": launches, "tuning": tuning}
+PARTS: dict[str, Callable[[int], str]] = {"cells": cells, "launches": launches, "stored": stored, "tuning": tuning}
 
 
 def main(part: str | None = None, size: str | None = None) -> None:
