@@ -1,9 +1,9 @@
 """What grows with cells, launches and configs: memory, descriptors, files, and the time of the listing.
 
-Usage: python -m benchmarks.growth [cells|launches|stored|tuning] [SIZE]. Each part runs in a process of its own; without one,
-all four run, and the result is written. Each cell has another version of a kernel; the first thousand go through a
-shell of IPython, the others through the function that its magic calls, which draws no card. Only the first is compiled:
-for the others, links to its files stand in for the answer of a compile worker. Times are not predicted. Launches on a
+Usage: python -m benchmarks.growth [cells|launches|stored|tuning] [SIZE]. Each part runs in a process of its own; without
+one, all four run, and the result is written. Each cell has another version of a kernel; the first thousand go through
+a shell of IPython, the others through the function that its magic calls, which draws no card. Only the first is
+compiled: for the others, links to its files stand in for the answer of a compile worker. Times are not predicted. Launches on a
 GPU are those on the stand-in for its driver (`benchmarks.cuda_stand_in`); others run on the CPU. Configs are timed by
 the fakes of the tests. Memory is resident, of this process and, with its share of what several have in common, of all
 its workers.
@@ -249,7 +249,11 @@ def stored(size: int) -> str:
             store.history.add_launch(version.id, replace(first.launch, grid=(1 + number, 1, 1)))
             seconds.append(time.perf_counter() - start)
         done = until
-        columns[f"{until:,} launches"] = {**usage(), "one more, ms": median(seconds) * 1e3, **stored_figures(lab, shell)}
+        columns[f"{until:,} launches"] = {
+            **usage(),
+            "one more, ms": median(seconds) * 1e3,
+            **stored_figures(lab, shell),
+        }
     shell.run_cell("%unload_ext kernellab").raise_error()
     shell.history_manager.end_session()
     shell.history_manager.enabled = False

@@ -97,14 +97,14 @@ def explained_subject(store: Store, args: Namespace) -> str:
     Raises:
         UnknownName: there is no such kept kernel.
     """
-    from kernellab.registry import kept_version, recorded_version
+    from kernellab.registry import kept_version, latest_launch
     from kernellab.registry.versions import key_of
 
     if is_file(args.kernel):
         file, colons, name = args.kernel.partition("::")
         return f"{Path(file).resolve()}{colons}{name}"
     version = kept_version(store, key_of(args.kernel))
-    return f"{version.digest} {recorded_version(store, version).launch!r}"
+    return f"{version.digest} {latest_launch(store, version)!r}"
 
 
 def _report_page(*parts: Any) -> str:

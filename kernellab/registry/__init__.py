@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kernellab.registry.launches_from_store import (
     RecordedVersion,
     grid_text,
+    latest_launch,
     recorded_version,
     regenerated_arguments,
     regenerated_inputs,

@@ -10,7 +10,13 @@ from kernellab._triton.kernel import Kernel, autotune_settings, jit_function, pa
 from kernellab.errors import UsageError
 from kernellab.launch.calls import UserCall, require_launch, require_launchable
 from kernellab.registry.kernels import Session
-from kernellab.registry.launches_from_store import grid_text, recorded_version, regenerated_inputs, values_of
+from kernellab.registry.launches_from_store import (
+    grid_text,
+    latest_launch,
+    recorded_version,
+    regenerated_inputs,
+    values_of,
+)
 from kernellab.store import RecordedLaunch, Version
 from kernellab.timing.config import NO_CONFIG
 from kernellab.timing.launches import Implementation, Launches, implementation_of
@@ -44,7 +50,7 @@ def recorded_call(session: Session, key: str | int) -> UserCall:
         UnknownName, UsageError: there is no such kernel, or no launch of it that can be repeated.
     """
     version = session.kernels.version(key)
-    launch = recorded_version(session.kernels.store, version).launch
+    launch = latest_launch(session.kernels.store, version)
     if launch is None or launch.grid is None:
         raise UsageError(f"No launch of {version.label} is known; launch it, or give one: kernel, grid, arguments.")
     return call_of_launch(session, version, launch, "cuda" if has_gpu(session) else "cpu")

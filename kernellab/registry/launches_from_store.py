@@ -16,7 +16,8 @@ from kernellab.errors import UsageError, first_line
 from kernellab.source import grid_of_formula
 from kernellab.store import Argument, RecordedLaunch, Result, Store, Version
 
-_MOST_LAUNCHES = 1000  # of a version; to read one takes 0.1 ms
+_MOST_LAUNCHES = 1000  # of a version; each is decoded and checked
+_LATEST_LAUNCHES = 16  # of which one is a launch of the user, but where many trials follow
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +34,21 @@ class RecordedVersion:
         return self.launches[-1] if self.launches else None
 
 
-def recorded_version(store: Store, version: Version) -> RecordedVersion:
-    """A version with those of its 1,000 latest launches that have the parameters of the latest.
+def latest_launch(store: Store, version: Version) -> RecordedLaunch | None:
+    """The latest launch of a version that `recorded_version` prefers, of which it reads as few as it can."""
+    launch = recorded_version(store, version, most=_LATEST_LAUNCHES).launch
+    if launch is None or not launch.is_launch:  # one of the user may be older
+        launch = recorded_version(store, version).launch
+    return launch
+
+
+def recorded_version(store: Store, version: Version, *, most: int = _MOST_LAUNCHES) -> RecordedVersion:
+    """A version with those of its latest launches, at most ``most``, that have the parameters of the latest.
 
     Trials by `Lab.run` count only where there is no launch, and what was compiled alone, such as the best config of a
     tuning without a GPU, only where nothing ran. What was compiled for stand-ins is not a launch.
     """
-    latest = store.history.launches(version.id, most=_MOST_LAUNCHES)
+    latest = store.history.launches(version.id, most=most)
     known = [row for row in latest if not row.launch.has_stand_ins]
     ran = [row for row in known if row.launch.by == "run" and row.launch.where != "nowhere"]
     rows = [row for row in known if row.launch.is_launch] or ran or known

@@ -15,8 +15,9 @@ from kernellab._triton.bound import bind_in_place
 from kernellab._triton.closure import closure_of
 from kernellab._triton.loading import load
 from kernellab.compile.types import compile_job
-from kernellab.registry import Registry, recorded_version
+from kernellab.registry import Registry, latest_launch, recorded_version
 from kernellab.store import Store
+from kernellab.store.decoding import launch_row_of
 from tests import samples
 from tests.labs import lab_fixture
 from tests.store.test_store import LAUNCH
@@ -122,12 +123,29 @@ def test_a_compiler_keeps_the_last_graphs_and_no_trace_of_a_compile_that_has_end
     assert not compiler._building
 
 
-def test_of_a_kernel_with_many_launches_the_latest_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kernellab.registry.launches_from_store._MOST_LAUNCHES", 3)
+def test_of_a_kernel_with_many_launches_the_latest_are_read() -> None:
     store = Store(None)
     version = store.add(ADD, "add", "")
     for extent in range(1, 8):
         store.history.add_launch(version.id, replace(LAUNCH, grid=(extent, 1, 1)))
-    recorded = recorded_version(store, version)
+    recorded = recorded_version(store, version, most=3)
     assert [launch.grid for launch in recorded.launches] == [(5, 1, 1), (6, 1, 1), (7, 1, 1)]
     assert recorded.launch == recorded.launches[-1]
+
+
+@pytest.mark.parametrize(("trials", "rows_read"), [(0, 16), (15, 16), (20, 16 + 61)])
+def test_the_latest_launch_is_that_of_the_user_among_as_few_as_can_be(
+    trials: int, rows_read: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, decoded = Store(None), []
+    version = store.add(ADD, "add", "")
+    assert latest_launch(store, version) is None
+    for extent in range(1, 42 + trials):
+        by = "launch" if extent <= 41 else "run"
+        store.history.add_launch(version.id, replace(LAUNCH, grid=(extent, 1, 1), by=by))
+    read = launch_row_of
+    monkeypatch.setattr("kernellab.store.store.launch_row_of", lambda *row: decoded.append(row) or read(*row))
+    launch = latest_launch(store, version)
+    assert launch is not None
+    assert launch.grid == (41, 1, 1)
+    assert len(decoded) == rows_read

@@ -33,7 +33,7 @@ from kernellab.launch.memory import copy_arguments, size_bytes
 from kernellab.launch.pointers import tensors_for_pointers
 from kernellab.launch.recording import LaunchRecord
 from kernellab.launch.runtime import Runtime
-from kernellab.registry import Session, recorded_version
+from kernellab.registry import Session, latest_launch
 from kernellab.source import INTEGER_OPTIONS, Closure
 from kernellab.timing.bench import Bench
 from kernellab.timing.gpu_bench import bench_of
@@ -74,7 +74,7 @@ def opened_on_launch(session: Session, record: LaunchRecord, check: Reference | 
 def _last_launch(session: Session, kernel: Kernel) -> Mapping[str, Any]:
     """Return the constexprs and options of the latest recorded launch of a kernel; of one never launched, nothing."""
     version = session.kernels.known_version(kernel)
-    launch = None if version is None else recorded_version(session.kernels.store, version).launch
+    launch = None if version is None else latest_launch(session.kernels.store, version)
     if launch is None:
         return {}
     plain = {argument.name: argument.value for argument in launch.arguments if argument.constexpr}
