@@ -1,12 +1,12 @@
 """What grows with cells, launches and configs: memory, descriptors, files, and the time of the listing.
 
-Usage: python -m benchmarks.growth [cells|launches|stored|tuning] [SIZE]. Each part runs in a process of its own; without
-one, all four run, and the result is written. Each cell has another version of a kernel; the first thousand go through
-a shell of IPython, the others through the function that its magic calls, which draws no card. Only the first is
-compiled: for the others, links to its files stand in for the answer of a compile worker. Times are not predicted. Launches on a
-GPU are those on the stand-in for its driver (`benchmarks.cuda_stand_in`); others run on the CPU. Configs are timed by
-the fakes of the tests. Memory is resident, of this process and, with its share of what several have in common, of all
-its workers.
+Usage: python -m benchmarks.growth [cells|launches|stored|tuning] [SIZE]. Each part runs in a process of its own;
+without one, all four run, and the result is written. Each cell has another version of a kernel; the first thousand go
+through a shell of IPython, the others through the function that its magic calls, which draws no card. Only the first
+is compiled: for the others, links to its files stand in for the answer of a compile worker. Times are not predicted.
+Launches on a GPU are those on the stand-in for its driver (`benchmarks.cuda_stand_in`); others run on the CPU.
+Configs are timed by the fakes of the tests. Memory is resident, of this process and, with its share of what several
+have in common, of all its workers.
 """
 
 from __future__ import annotations
