@@ -249,7 +249,7 @@ def stored(size: int) -> str:
             store.history.add_launch(version.id, replace(first.launch, grid=(1 + number, 1, 1)))
             seconds.append(time.perf_counter() - start)
         done = until
-        columns[f"{until:,} launches"] = {
+        columns[f"{until:,}"] = {
             **usage(),
             "one more, ms": median(seconds) * 1e3,
             **stored_figures(lab, shell),
