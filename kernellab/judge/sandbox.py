@@ -10,6 +10,7 @@ is not read, so that nothing that runs later replaces it.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import math
@@ -44,6 +45,7 @@ _TICK_MS = 50
 _END_S = 1.0
 _SCANS_SHARE = 10  # a scan of the folder waits ten times as long as the last one took
 _STARTER = Starter()
+atexit.register(_STARTER.replace)
 _STARTING = lock(crossing=True)  # a fork amid the start would keep pipes open
 _OUT_OF_MEMORY = ("MemoryError", "std::bad_alloc", "can't allocate memory")
 

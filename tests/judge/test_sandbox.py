@@ -6,6 +6,7 @@ import ctypes
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -279,6 +280,20 @@ def test_a_protected_judge_is_restored() -> None:
 
 
 # ---- files, network, environment -----------------------------------------------------------------------------------
+
+
+def test_the_process_that_starts_candidates_ends_with_the_session() -> None:
+    program = f"""
+from kernellab.judge import confinement, sandbox
+sandbox.run_with_layers({MODULE!r}, b"pass", [], sandbox.Limits(20.0), confinement.ALL_LAYERS)
+print(sandbox._STARTER.popen.pid)
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "always::ResourceWarning", "-c", program], capture_output=True, text=True, check=True
+    )
+    assert not done.stderr
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(done.stdout), 0)
 
 
 @needs_landlock
