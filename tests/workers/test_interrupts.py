@@ -25,7 +25,7 @@ from tests.workers.interrupted import session
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("moments", every(3, [3, 8, 40]))
+@pytest.mark.parametrize("moments", every(2, [8, 40]))
 def test_interrupts_leave_the_process_the_next_results_and_no_trace(tmp_path: Path, moments: int) -> None:
     found = session(moments, 1, tmp_path, CUDA_VISIBLE_DEVICES="")
     assert found["faults"] == []
