@@ -11,20 +11,15 @@ lock is held meanwhile, and magics wait for the opening first.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
-import os
-import sys
 import threading
 from collections.abc import Callable
 from functools import cache, partial
 from importlib import import_module
-from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernellab.errors import NO_LAB, KernellabError, UsageError, refused_by_system
-from kernellab.workers.forks_and_interrupts import at_fork, delayed_forks, in_background, lock, rlock, run_uninterrupted
+from kernellab.workers.forks_and_interrupts import at_fork, in_background, lock, rlock, run_uninterrupted
 
 if TYPE_CHECKING:
     from kernellab.lab import Lab
@@ -50,7 +45,6 @@ class LabOpening:
 
     def begin(self) -> threading.Thread:
         """Open the lab in the background; return the thread."""
-        in_background(load_torch_libraries, name="kernellab-torch")
         imports = (partial(self._import, name) for name in _OF_A_LAB)
         return in_background(*imports, self._open, self._collect_garbage, name="kernellab-opening")
 
@@ -128,24 +122,6 @@ def load_card() -> None:
             warm()
 
     in_background(load)
-
-
-def load_torch_libraries() -> None:
-    """Load the C++ libraries of torch as its import does, before it does.
-
-    That takes a third of a second, in which an import holds the GIL, and this does not: Triton is imported meanwhile.
-    Where a library is missing or does not load, the import of torch says so.
-    """
-    spec = None if "torch" in sys.modules else find_spec("torch")
-    if spec is None or not spec.submodule_search_locations:
-        return
-    dlopen = ctypes.CDLL(None).dlopen
-    dlopen.argtypes, dlopen.restype = (ctypes.c_char_p, ctypes.c_int), ctypes.c_void_p
-    folder = Path(spec.submodule_search_locations[0], "lib")
-    with delayed_forks():
-        for name, scope in (("libtorch_global_deps.so", os.RTLD_GLOBAL), ("libtorch.so", os.RTLD_LOCAL)):
-            if not dlopen(os.fsencode(folder / name), os.RTLD_NOW | scope):
-                return
 
 
 def _try_to_import(name: str) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 import kernellab
 from kernellab.errors import KernellabError, StoreError, UnknownTarget, UsageError, WorkerDied
-from kernellab.notebook.lab_opening import LabOpening, load_torch_libraries
+from kernellab.notebook.lab_opening import LabOpening
 from kernellab.workers import forks_and_interrupts
 from kernellab.workers.forks_and_interrupts import Interrupted, _BackgroundJob
 
@@ -63,7 +63,7 @@ def run_shell(program: str, folder: Path, **variables: str) -> subprocess.Comple
 
 def test_loading_the_extension_imports_neither_triton_nor_torch_nor_tables(tmp_path: Path) -> None:
     program = """
-from kernellab.notebook.lab_opening import LabOpening, load_torch_libraries
+from kernellab.notebook.lab_opening import LabOpening
 LabOpening.begin = lambda opening: None  # what is left is done before %load_ext returns
 shell.run_cell("%load_ext kernellab").raise_error()
 heavy = ("torch", "triton", "numpy", "pandas", "kernellab.lab", "kernellab.store")
@@ -190,42 +190,6 @@ def test_a_session_that_ends_while_the_interpreter_starts_prints_nothing(monkeyp
         lab.start_interpreter()
         steps[0]()  # a thread would print what it raised
     assert steps[1:] == ["start"]
-
-
-def test_the_libraries_of_torch_load_while_python_goes_on_and_torch_is_whole_then(tmp_path: Path) -> None:
-    program = """
-import sys, threading, time
-from kernellab.notebook.lab_opening import load_torch_libraries
-
-def libraries():
-    return {line.rpartition("/")[2].strip() for line in open("/proc/self/maps")}
-
-thread, turns = threading.Thread(target=load_torch_libraries), 0
-thread.start()
-while thread.is_alive():
-    turns += 1
-    time.sleep(0.001)
-assert "torch" not in sys.modules
-print("libtorch_cpu.so" in libraries(), turns > 10)
-import torch
-load_torch_libraries()
-print(torch.ones(8).sum().item(), torch.get_num_threads() > 0)
-"""
-    done = run_shell(program, tmp_path)
-    assert done.stdout.split() == ["True", "True", "8.0", "True"], done.stderr
-
-
-@pytest.mark.parametrize("library", ["", "not a library"])
-def test_libraries_of_torch_that_do_not_load_are_left_to_the_import(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str
-) -> None:
-    (tmp_path / "torch" / "lib").mkdir(parents=True)
-    if library:
-        (tmp_path / "torch" / "lib" / "libtorch_global_deps.so").write_text(library)
-    (tmp_path / "torch" / "__init__.py").touch()
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "torch")
-    load_torch_libraries()
 
 
 def test_an_opening_opens_one_lab_for_all_threads() -> None:
