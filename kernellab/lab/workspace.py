@@ -104,14 +104,12 @@ class Workspace:
         """Start the workers and load the slow libraries in the background, or before returning if ``wait``.
 
         The server of the workers imports Triton while this process imports torch, to ask whether there is a GPU.
-        Modules of Triton import each other, so this thread imports them, and no other at the same time. What tunings
-        need is imported once the GPU worker is ready: before, it would delay the first card of a notebook.
+        Modules of Triton import each other, so this thread alone imports them. What tunings need waits for the GPU worker.
         """
         self._pool.start()
         warm()
         starting = self.launches.start_workers()
-        steps = () if self.launches.is_offline() else _WARM_UP_STEPS
-        thread = in_background(*(() if starting is None else (starting.join,)), *steps)
+        thread = in_background(*(() if starting is None else (starting.join, *_WARM_UP_STEPS)))
         threading.Thread(target=self.tidy, daemon=True).start()
         if wait:
             thread.join(self.settings.timeout_s)

@@ -80,15 +80,10 @@ class Runtime:
             self.compiler.launches_on = self.target
 
     def start_workers(self, *, compiling: bool = True) -> threading.Thread | None:
-        """Start compile workers, if ``compiling``, and with a GPU the trial worker, in the background.
-
-        The thread that starts the trial worker now is returned.
-        """
+        """Start compile workers, if ``compiling``, and with a GPU the trial worker; return what starts it."""
         if compiling:
             self.compiler.pool.start()
-        if self.trials is not None and self.trials.enabled:
-            return self.trials.prepare()
-        return None
+        return self.trials.prepare() if self.trials is not None and self.trials.enabled else None
 
     def is_offline(self) -> bool:
         """Whether there is no GPU to launch on."""

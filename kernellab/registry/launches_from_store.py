@@ -35,7 +35,7 @@ class RecordedVersion:
 
 
 def latest_launch(store: Store, version: Version) -> RecordedLaunch | None:
-    """The latest launch of a version that `recorded_version` prefers, of which it reads as few as it can."""
+    """The launch of `recorded_version`, which reads 1,000 only where no launch of the user is in the last 16."""
     launch = recorded_version(store, version, most=_LATEST_LAUNCHES).launch
     if launch is None or not launch.is_launch:  # one of the user may be older
         launch = recorded_version(store, version).launch
