@@ -104,7 +104,7 @@ class Workspace:
         """Start the workers and load the slow libraries in the background, or before returning if ``wait``.
 
         The server of the workers imports Triton while this process imports torch, to ask whether there is a GPU.
-        Modules of Triton import each other, so this thread alone imports them. What tunings need waits for the GPU worker.
+        Modules of Triton import each other, so only this thread imports them. What a tuning needs comes last.
         """
         self._pool.start()
         warm()
