@@ -1,4 +1,7 @@
-"""Cheats, none of which may be accepted: each is judged from its file, and refused for the right reason."""
+"""Cheats, none of which may be accepted: each is judged from its file, and refused for the right reason.
+
+Each launch is made with its programs one by one and in batches: both leave the same, and fail in the same words.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,10 @@ from tests.judge.cheats.layouts_and_tolerances import RIGHT as RIGHT_IN_LAYOUTS
 from tests.judge.cheats.right import RIGHT
 from tests.tables import every
 
+pytestmark = pytest.mark.usefixtures("launchers")
 _FAST = (
+    "a_write_beyond_the_end",
+    "a_sum_without_atomics",
     "no_maximum_before_exp",
     "all_but_the_last_block",
     "the_output_is_an_input",

@@ -1,9 +1,8 @@
-"""Launches of candidates on the CPU: programs in batches leave what programs one by one leave."""
+"""Launches on the CPU whose batches break off; what those of candidates leave is compared where these are judged."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,35 +13,10 @@ import triton.language as tl
 from kernellab._triton.closure import closure_of
 from kernellab.errors import KernellabError, WorkerDied, WorkerTimeout
 from kernellab.interpreter.runner import INTERPRET_WORKER
-from kernellab.judge.correctness import Examiner, examine
-from kernellab.judge.judging import submission_of
-from kernellab.judge.launchers import CpuLauncher, FailedLaunch, UnsafeLaunch
+from kernellab.judge.launchers import CpuLauncher
 from kernellab.judge.program import LaunchVariant
-from kernellab.judge.specification import read_specification
 from kernellab.launch.run import InterpretJob, RunOutcome
-from kernellab.source import Closure
 from kernellab.workers.worker import Job, Worker
-from tests.interpreter.both_ways import bytes_of_storage, tensors_in
-from tests.judge import honest
-from tests.judge.cheats.candidates import CANDIDATES as CHEATS
-from tests.judge.honest.candidates import CANDIDATES as HONEST
-from tests.tables import every
-
-_HONEST_FOLDER = Path(honest.__file__).parent
-_HONEST = {name for name, _, _ in HONEST}
-_FILES = {
-    **{cheat.name: (cheat.file, cheat.text) for cheat in CHEATS},
-    **{name: (_HONEST_FOLDER / specification, text) for name, specification, text in HONEST},
-}
-_TIMEOUTS_S = {cheat.name: cheat.timeout_s for cheat in CHEATS}
-_FAST = (
-    "a_write_beyond_the_end",
-    "a_sum_without_atomics",
-    "add_tutorial",
-    "sum_last_block",
-    "embedding",
-    "softmax_online",
-)
 
 
 @pytest.fixture(scope="module")
@@ -50,70 +24,6 @@ def worker() -> Iterator[Worker]:
     worker = Worker(INTERPRET_WORKER)
     yield worker
     worker.close()
-
-
-class BothWays(CpuLauncher):
-    """Launches each kernel one by one and then in batches, and compares what is left; ``count`` is of launches."""
-
-    count = 0
-
-    def __init__(self, worker: Worker, timeout_s: float) -> None:
-        super().__init__(timeout_s, worker=worker)
-        self.one_by_one = CpuLauncher(timeout_s, in_batches=False, worker=worker)
-
-    def __call__(self, closure: Closure, variant: LaunchVariant, arguments: Mapping[str, Any]) -> None:
-        self.count += 1
-        self.one_by_one.is_in_ring = self.is_in_ring
-        storages = {tensor.untyped_storage().data_ptr(): tensor for tensor in tensors_in(arguments.values())}
-        before = [bytes_of_storage(tensor).clone() for tensor in storages.values()]
-        alone = _problem_of(self.one_by_one, closure, variant, arguments)
-        after = [bytes_of_storage(tensor).clone() for tensor in storages.values()]
-        for tensor, old in zip(storages.values(), before, strict=True):
-            bytes_of_storage(tensor).copy_(old)
-        together = _problem_of(super(), closure, variant, arguments)
-        assert _words_of(together) == _words_of(alone)
-        assert self.notes == self.one_by_one.notes
-        assert self.unmodelled == self.one_by_one.unmodelled
-        self.one_by_one.unmodelled = set(self.unmodelled)
-        for tensor, one in zip(storages.values(), after, strict=True):
-            assert torch.equal(bytes_of_storage(tensor), one), closure.name
-        if together is not None:
-            raise together
-
-
-def _problem_of(launcher: Any, *launch: Any) -> KernellabError | None:
-    try:
-        launcher.__call__(*launch)
-    except (UnsafeLaunch, FailedLaunch) as exc:
-        return exc
-    return None
-
-
-def _words_of(problem: KernellabError | None) -> tuple[Any, ...]:
-    return type(problem), str(problem), getattr(problem, "rule", None), getattr(problem, "line", None)
-
-
-def _launches_both_ways(name: str, worker: Worker) -> int:
-    """Judge a candidate by `BothWays`; return the number of launches that its trials came to."""
-    file, text = _FILES[name]
-    specification = read_specification(file, None).without_timed().with_layouts()
-    timeout_s = _TIMEOUTS_S.get(name, 20.0)
-    submission = submission_of(specification, "candidate.py", text.encode(), timeout_s)
-    launcher = BothWays(worker, timeout_s)
-    if not submission.reasons:
-        examine(Examiner(specification, submission.programs, submission.kernels, launcher, "candidate.py"), seed=1)
-    return launcher.count
-
-
-@pytest.mark.parametrize("name", _FAST)
-def test_launches_of_a_sample_leave_the_same_both_ways(name: str, worker: Worker) -> None:
-    assert _launches_both_ways(name, worker)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", every(50, [name for name in _FILES if name not in _FAST]))
-def test_launches_of_cheats_and_honest_candidates_leave_the_same_both_ways(name: str, worker: Worker) -> None:
-    assert _launches_both_ways(name, worker) or name not in _HONEST
 
 
 @triton.jit
