@@ -24,9 +24,9 @@ from kernellab.views.blocks import (
     Message,
     PlainText,
     Section,
-    TextOnly,
     join_parts,
     notes,
+    text_only,
     wrap_lines,
 )
 from kernellab.views.cards.arguments import argument_lines, argument_table, check_lines, check_picture, check_words
@@ -69,7 +69,7 @@ def _stage(report: KernelReport, name: str) -> Block:
     """Return the text of a stage, for a terminal."""
     from kernellab.views.explorers.exploration import stage_text  # most cards show none
 
-    return TextOnly([f"{report.label} {name}", *stage_text(report.compiled, name).split("\n")])
+    return text_only([f"{report.label} {name}", *stage_text(report.compiled, name).split("\n")])
 
 
 def kernel_blocks(report: KernelReport) -> list[Block]:
@@ -89,7 +89,7 @@ def kernel_blocks(report: KernelReport) -> list[Block]:
     ]
     if report.explanation is None:  # which has a time of its own
         blocks.extend(_predicted_time(report))
-    if report.explanation is not None:
+    else:
         from kernellab.views.cards.explanation import answer_blocks  # most cards have none
 
         answer, limit = answer_blocks(report.explanation), f"limited by {report.explanation.bound}"
@@ -108,26 +108,22 @@ def _predicted_time(report: KernelReport) -> Iterator[Block]:
 
 
 def _alerts(report: KernelReport) -> Iterator[tuple[str, str]]:
-    cannot_run = elements.cannot_run_words(report.compiled)
-    if cannot_run:
-        yield "kl-alert", cannot_run
+    target, resources = report.compiled.target, report.compiled.resources
+    if not resources.fits:
+        yield "kl-alert", f"cannot run on {target}: {resources.why_not or 'it exceeds a limit of the target'}"
     for finding in report.run.findings if report.run else ():
         yield finding_alert(finding)
     if report.birth is not None:
         yield "kl-note kl-warn", report.birth
     for effect in report.compiled.effects.unknown:
         yield "kl-note kl-warn", f"unknown: {elements.unknown_words(effect)}"
-    for equal, words in check_words(report.checks, _store_lines(report)):
+    lines_of = {row.name: row.lines or {} for row in report.arguments}
+    stores = {name: (*of.get(Access.WRITE, ()), *of.get(Access.ATOMIC, ())) for name, of in lines_of.items()}
+    for equal, words in check_words(report.checks, stores):
         yield "kl-note kl-good" if equal else "kl-alert", words
     for check in report.checks:
         for hint in check.hints:
             yield "kl-note kl-hint", f"hint: {hint}"
-
-
-def _store_lines(report: KernelReport) -> dict[str, tuple[int, ...]]:
-    """Return the source lines that write each argument, atomics included."""
-    lines_of = {row.name: row.lines or {} for row in report.arguments}
-    return {name: (*of.get(Access.WRITE, ()), *of.get(Access.ATOMIC, ())) for name, of in lines_of.items()}
 
 
 def finding_alert(finding: Finding) -> tuple[str, str]:

@@ -22,10 +22,10 @@ from kernellab.views.blocks import (
     Heading,
     Message,
     Section,
-    TextOnly,
     html_table,
     notes,
     table_of,
+    text_only,
     wrap_lines,
     wrap_text,
 )
@@ -97,12 +97,10 @@ _COLOURS = (ORANGE, BLUE, GREEN, PURPLE, YELLOW, GREY)
 
 
 def profile_card(profile: Profile, *, uid: str = "") -> Card:
-    """Return the samples of a launch by line; ``uid`` is unique on a page."""
-    return Card([Section(Heading(profile.kernel, profile_facts(profile)), profile_blocks(profile, uid=uid))])
+    """Return why there are no samples, or the remarks, the stall reasons, the leading lines, and the explorer.
 
-
-def profile_blocks(profile: Profile, *, uid: str) -> list[Block]:
-    """Return why there are no samples, or the remarks, the stall reasons, the leading lines, and the explorer."""
+    ``uid`` is unique on a page.
+    """
     blocks: list[Block] = [Message(profile.refused, WARNING)] if profile.refused else []
     counters = [] if profile.counters is None else [counters_words(profile.counters)]
     blocks += notes([*counters, *profile.notes])
@@ -110,12 +108,12 @@ def profile_blocks(profile: Profile, *, uid: str) -> list[Block]:
         lines = [line for line in profile.lines[:_LINES] if line.samples]
         tips = [reasons_words(line.reasons) for line in lines]
         table = table_of(_COLUMNS, lines, tips=tips, left=("line", "main stall", "called from"))
-        blocks += [Drawing(lambda: _reasons_bar(profile)), TextOnly([reasons_words(profile.reasons)]), table]
+        blocks += [Drawing(lambda: _reasons_bar(profile)), text_only([reasons_words(profile.reasons)]), table]
     compiled, heat = profile.compiled, heat_of(profile)
     if compiled is not None and heat is not None:
         explorer = Drawing(lambda: explorer_html(compiled, opened="sass", uid=f"profile {uid}", heat=heat))
         blocks.append(Fold("Source and stages", [explorer], "share of the samples by line", is_open=True))
-    return blocks
+    return Card([Section(Heading(profile.kernel, profile_facts(profile)), blocks)])
 
 
 def profile_facts(profile: Profile) -> list[str]:
