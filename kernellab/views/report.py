@@ -42,11 +42,6 @@ class ArgumentReport:
     value: ArgumentValue | None = None
     narrow: tuple[NarrowAccess, ...] = ()
 
-    @property
-    def elements(self) -> int | None:
-        """The number of elements of a tensor, where it is known."""
-        return None if self.value is None else self.value.elements
-
 
 @dataclass(frozen=True, slots=True)
 class KernelReport:
@@ -160,7 +155,7 @@ _RESOURCES = ("registers", "spill_bytes", "stack_bytes", "shared_bytes", "occupa
 
 
 def _facts(report: KernelReport) -> dict[str, Any]:
-    compiled, run, check = report.compiled, report.run, report.check
+    compiled, run, check, prediction = report.compiled, report.run, report.check, report.prediction
     touched = {
         name: [argument.name for argument in report.arguments if kind in (argument.lines or {})]
         for name, kind in (("reads", Access.READ), ("writes", Access.WRITE), ("atomics", Access.ATOMIC))
@@ -178,19 +173,13 @@ def _facts(report: KernelReport) -> dict[str, Any]:
         "grid": None if report.grid is None else list(report.grid),
         "where": run.where if run else None,
         "seconds": run.seconds if run else None,
-        **_predicted_facts(report.prediction),
-        "findings": len(run.findings) if run else 0,
-        "equal": check.equal if check else None,
-        "max_error": check.max_error if check and math.isfinite(check.max_error) else None,
-    }
-
-
-def _predicted_facts(prediction: Prediction | None) -> dict[str, Any]:
-    return {
         "predicted_seconds": prediction.time_ms / 1e3 if prediction else None,
         "predicted_low_seconds": prediction.low_ms / 1e3 if prediction else None,
         "predicted_high_seconds": prediction.high_ms / 1e3 if prediction else None,
         "predicted_for": prediction.device if prediction else None,
+        "findings": len(run.findings) if run else 0,
+        "equal": check.equal if check else None,
+        "max_error": check.max_error if check and math.isfinite(check.max_error) else None,
     }
 
 
