@@ -17,13 +17,11 @@ if TYPE_CHECKING:
     from kernellab.explain.prediction import Prediction
     from kernellab.explain.traffic.result import Traffic
     from kernellab.export.merging import Merged
-    from kernellab.export.write import Exported
     from kernellab.inside.equivalence import Equivalence
     from kernellab.inside.first_difference import FirstDifference
     from kernellab.ir.effects import Effects
     from kernellab.ir.graph import Graph
     from kernellab.launch.run import Run
-    from kernellab.registry.listing import Listing
     from kernellab.registry.regressions import Regressions
     from kernellab.tune.dispatch.result import Dispatch
     from kernellab.tune.result import Tuning
@@ -240,11 +238,6 @@ def comparison_rows(comparison: Comparison) -> list[dict[str, Any]]:
     ]
 
 
-def listing_data(listing: Listing) -> dict[str, Any]:
-    """Return the versions that match a search."""
-    return selected_fields(listing, "search", "rows")
-
-
 def merged_data(merged: Merged) -> dict[str, Any]:
     """Return the rows of `Merged.frame`, and the conflicts as sentences with their kind."""
     from kernellab.views.cards.kernels import conflict_words
@@ -277,8 +270,3 @@ def gate_data(result: GateResult) -> dict[str, Any]:
     from kernellab.upgrade.gate_result import gate_fields  # loads Triton
 
     return {name: plain(value) for name, value in gate_fields(result).items()}
-
-
-def exported_data(exported: Exported) -> dict[str, Any]:
-    """Return path, kind and notes of an export."""
-    return plain(exported)  # type: ignore[no-any-return]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kernellab.errors import UsageError, plural
 from kernellab.ir.layouts import Index, LaidOutValue, Layout, Layouts, MemoryLayout, RegisterLayout, TensorMemoryLayout
 from kernellab.views.blocks import Block, Card, Drawing, Heading, Message, Section, Table, text_only
-from kernellab.views.elements import file_text, runs_of, style_sheet
+from kernellab.views.elements import runs_of, style_sheet
 from kernellab.views.figures.raster import without_fallbacks
 from kernellab.views.graph.drawing import svg_element
 from kernellab.views.palette import SERIES, fill_in
@@ -217,11 +217,6 @@ def layout_card(value: LaidOutValue, uid: str = "layout") -> Card:
 
 _HIDDEN = 'style="display:none"'  # where a page drops style sheets, which overrule it
 _FIRST_UNIT = 1  # by lane, which tells most
-
-
-def tiles_script() -> str:
-    """Return the script of the pane, which names the owner of the element under the pointer."""
-    return file_text(__package__, "tiles.js")
 
 
 class TilesPane:

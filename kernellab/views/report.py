@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import linecache
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kernellab.checking.comparison import Check
 from kernellab.compile.argument_values import ArgumentValue
-from kernellab.compile.types import Compiled, Parameter
+from kernellab.compile.types import Compiled
 from kernellab.display import Displayable
 from kernellab.errors import KernellabError
 from kernellab.explain.alignment import NarrowAccess, narrow_accesses
@@ -106,23 +106,16 @@ def argument_reports(
     ``values`` are the arguments by name, where they are known.
     """
     narrow = narrow_accesses(compiled, {name: value.value for name, value in values.items()})
-    rows = (row for parameter in compiled.parameters for row in _rows(parameter, compiled.effects, run))
-    return tuple(replace(row, value=values.get(row.name), narrow=narrow.get(row.name, ())) for row in rows)
-
-
-def _rows(parameter: Parameter, effects: Effects, run: Run | None) -> Iterator[ArgumentReport]:
-    members = [name for name in effects.arguments if name == parameter.name or name.startswith(f"{parameter.name}[")]
-    if parameter.name not in members:
-        yield ArgumentReport(parameter.name, parameter.type, parameter.specialization, None)
-    for name in members:
-        plain = name == parameter.name
-        yield ArgumentReport(
-            name=name,
-            type=parameter.type if plain else "member",
-            specialization=parameter.specialization if plain else "",
-            lines=access_lines(effects, name),
-            changed=run.changed.get(name) if run is not None else None,
-        )
+    effects, rows = compiled.effects, list[ArgumentReport]()
+    for own in compiled.parameters:
+        memory = [name for name in effects.arguments if name == own.name or name.startswith(f"{own.name}[")]
+        for name in memory if own.name in memory else [own.name, *memory]:
+            kind, specialization = (own.type, own.specialization) if name == own.name else ("member", "")
+            lines = access_lines(effects, name) if name in memory else None
+            changed = run.changed.get(name) if run is not None and name in memory else None
+            given = values.get(name), narrow.get(name, ())
+            rows.append(ArgumentReport(name, kind, specialization, lines, changed, *given))
+    return tuple(rows)
 
 
 def access_lines(effects: Effects, argument: str) -> Mapping[Access, tuple[int, ...]]:

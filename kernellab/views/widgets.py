@@ -350,7 +350,7 @@ class ValuesView(GraphView):
         place, pictures = self._page.place(last), self._page.pictures
         state = {"html": self._page.widget_html(), "colours": colours, "position": last, "tile": self._page.tile(last)}
         state |= {"file": place.file, "line": place.line}
-        if pictures is None:
+        if isinstance(pictures, str):
             WidgetWithStill.__init__(self, **state)
         else:
             self._start(pictures, None, "", **state)

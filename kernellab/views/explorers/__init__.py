@@ -32,7 +32,7 @@ from kernellab.views.explorers.exploration import (
 from kernellab.views.graph import GraphPictures, View, graph_pane, graph_script
 from kernellab.views.graph.dataflow import SourceText
 from kernellab.views.graph.diagram import Node
-from kernellab.views.layouts import MOST_TILES, TilesPane, tiles_script
+from kernellab.views.layouts import MOST_TILES, TilesPane
 from kernellab.views.palette import SERIES, fill_in
 
 
@@ -247,7 +247,7 @@ document.querySelectorAll(".kx").forEach(root => enhance(root, graphPane(root.qu
 @cache
 def explorer_script() -> str:
     """Return the script: an ES module that exports ``enhance(root, graph)`` and ``graphPane(root)``."""
-    return "\n".join([graph_script(), tiles_script(), file_text(__package__, "explorer.js")])
+    return "\n".join([graph_script(), file_text("kernellab.views", "tiles.js"), file_text(__package__, "explorer.js")])
 
 
 def page_script() -> str:

@@ -85,8 +85,8 @@ class ValuesPage:
         return f'<style>{css()}</style><div class="kv kv-still">{lines}{graph}</div>'
 
     def _still_graph(self) -> str:
-        if self.pictures is None:
-            return f'<p class="kv-no-graph">{escape(self.graph_message)}</p>'
+        if isinstance(self.pictures, str):
+            return f'<p class="kv-no-graph">{escape(self.pictures)}</p>'
         view = self.pictures.default
         drawn = self.pictures.draw(view, self.pictures.collapsed_at_first(view))
         rows = [row for row, line in enumerate(self.lines) if line.positions]
@@ -102,27 +102,18 @@ class ValuesPage:
             '<div class="kv-pane"><div class="kv-bar"></div><div class="kv-facts"></div><canvas tabindex="-1"></canvas>'
             '<div class="kv-hover" aria-live="polite"></div><div class="kv-flow"></div></div>'
         )
-        graph = escape(self.graph_message) if self.pictures is None else graph_pane("")
+        graph = escape(self.pictures) if isinstance(self.pictures, str) else graph_pane("")
         below = f'<div class="kv-graph" hidden>{graph}</div>'
         source = f'<div class="kv-source" tabindex="0">{rows}</div>'
         return f'<style>{css()}</style><div class="kv">{source}{pane}{below}</div>'
 
-    @property
-    def pictures(self) -> GraphPictures | None:
-        """The pictures of the kernel's dataflow graph; None where it has none, see `graph_message`."""
-        return self._pictures_or_reason[0]
-
-    @property
-    def graph_message(self) -> str:
-        """Why there is no graph; "" where there is one."""
-        return self._pictures_or_reason[1]
-
     @cached_property
-    def _pictures_or_reason(self) -> tuple[GraphPictures | None, str]:
+    def pictures(self) -> GraphPictures | str:
+        """The pictures of the kernel's dataflow graph, or why there are none."""
         try:
-            return pictures_of(self.values, self._places, self._statement_rows), ""
+            return pictures_of(self.values, self._places, self._statement_rows)
         except KernellabError as error:
-            return None, f"No dataflow graph: {error.message}"
+            return f"No dataflow graph: {error.message}"
 
     @cached_property
     def _statement_rows(self) -> dict[Place, int]:
@@ -138,7 +129,7 @@ class ValuesPage:
     @cached_property
     def _operations(self) -> Counter[Place]:
         """The number of operations of TTIR by statement."""
-        nodes = () if self.pictures is None else self.pictures.whole(View.OPERATIONS).nodes
+        nodes = () if isinstance(self.pictures, str) else self.pictures.whole(View.OPERATIONS).nodes
         return Counter(Place(node.file or "", node.source_line or 0) for node in nodes if node.operations)
 
     @cached_property
