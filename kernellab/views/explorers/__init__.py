@@ -284,13 +284,10 @@ def fit_stage(stage: Stage) -> tuple[LineGroup, ...]:
 
     Every run keeps its first lines, so that every source line can still be followed to what it became.
     """
-    places = {
-        name: (
-            key_of(place),
-            tuple(dict.fromkeys(key for call in calls_of(place) if (key := key_of(call)) is not None)),
-        )
-        for name, place in stage.places.items()
-    }
+    places = {}
+    for name, place in stage.places.items():
+        calls = dict.fromkeys(key for call in calls_of(place) if (key := key_of(call)) is not None)
+        places[name] = key_of(place), tuple(calls)
     groups = groupby(stage.lines, key=lambda line: places[id(line.place)])
     runs = [LineGroup(tuple(_shorten_line(stage.name, line.text) for line in group), *key) for key, group in groups]
 
