@@ -104,7 +104,7 @@ def run_card(run: Run, reference: str | None = None) -> Card:
     table = Table(_CHANGED, rows, left=_CHANGED).without_empty_columns()
     blocks: list[Block] = [
         text_only([*table.lines()[1:], *([] if reference is None else [f"matches {reference}"])]),
-        *(Message(words, css) for css, words in map(card.finding_alert, run.findings)),
+        *map(card.finding_alert, run.findings),
         *notes(run.notes, "note: "),
         Drawing(table.html),
         *card.printed_output(run),

@@ -16,6 +16,7 @@ from kernellab.ir.effects import REACHED
 from kernellab.ir.graph import short_file
 from kernellab.ir.operations import Access
 from kernellab.views.blocks import (
+    WARNING,
     Block,
     Card,
     Drawing,
@@ -83,7 +84,7 @@ def traffic_card(traffic: Traffic) -> Card:
     """Return the traffic of each access and the unknowns; on a page, source and maps, too."""
     blocks: list[Block] = [
         Drawing(lambda: style(__package__, "traffic.css")),
-        *(Message(text, css, in_text=False) for css, text in sentences(traffic)),
+        *_remarks(traffic),
         Drawing(lambda: _rows_html(traffic)),
         Fold("Source, by line", [Drawing(lambda: source_html(shown_rows(traffic)))], "sectors per request", True),
         Fold("One warp of each access", [Drawing(lambda: _warps(traffic))], "the request with most sectors", True),
@@ -121,16 +122,16 @@ def _sample_notes(traffic: Traffic) -> Iterator[str]:
         yield f"extrapolated from {share} of the grid; elements never read or written are unknown"
 
 
-def sentences(traffic: Traffic) -> Iterator[tuple[str, str]]:
-    """Yield the remarks on the figures, each with its style."""
+def _remarks(traffic: Traffic) -> Iterator[Message]:
+    """Yield the remarks on the figures of a page."""
     for reason in traffic.unknown:
-        yield "kl-note kl-warn", f"Unknown: {reason}."
+        yield Message(f"Unknown: {reason}.", WARNING, in_text=False)
     if not traffic.rows and not traffic.unknown:
-        yield "kl-note", "It accesses no memory."
+        yield Message("It accesses no memory.", in_text=False)
     for sentence in _untouched_sentences(traffic):
-        yield "kl-note kl-warn", sentence
+        yield Message(sentence, WARNING, in_text=False)
     for note in (*_sample_notes(traffic), *traffic.notes):
-        yield "kl-note", f"{note[:1].upper()}{note[1:]}."
+        yield Message(f"{note[:1].upper()}{note[1:]}.", in_text=False)
 
 
 def _untouched_sentences(traffic: Traffic) -> Iterator[str]:

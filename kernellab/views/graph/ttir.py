@@ -274,7 +274,7 @@ class SourceView(_TtirView):
                 self._add_to_line(operation)
 
     def _spans_lines(self, operation: Operation, region: int) -> bool:
-        """Whether a region has source lines beside that of its operation."""
+        """Whether a region has source lines other than that of its operation."""
         here, places = _line(operation), (_line(inner) for inner in self._inside(region) if inner.name not in YIELDS)
         return any(place[1] is not None and place != here for place in places)
 
