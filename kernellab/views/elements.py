@@ -139,6 +139,12 @@ def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list
     return groups
 
 
+def longest_times(times_s: Mapping[Item, float], least_s: float) -> list[tuple[Item, float]]:
+    """Return the times of more than ``least_s`` seconds, the longest first; one at least."""
+    longest = sorted(times_s.items(), key=lambda pair: -pair[1])
+    return [(name, seconds) for name, seconds in longest if seconds > least_s] or longest[:1]
+
+
 def runs_of(items: Sequence[object]) -> list[range]:
     """Return the places of each run of equal neighbours."""
     starts = [at for at, item in enumerate(items) if at == 0 or item != items[at - 1]]

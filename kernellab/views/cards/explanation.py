@@ -29,7 +29,7 @@ from kernellab.views.blocks import (
     wrap_lines,
     wrap_text,
 )
-from kernellab.views.elements import dim, grid_words, prediction_sentence, share_bar
+from kernellab.views.elements import dim, grid_words, longest_times, prediction_sentence, share_bar
 from kernellab.views.explorers import explorer_html, heat_of, reasons_words
 from kernellab.views.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, WHITE, YELLOW
 
@@ -161,7 +161,7 @@ _LEAST_SHOWN = 0.02  # of the time of the launch
 def prediction_card(prediction: Prediction) -> Card:
     """Return the predicted time of a launch with its terms."""
     terms, total_s = {name: ms / 1e3 for name, ms in prediction.terms.items()}, prediction.time_ms / 1e3
-    lines = [f"  {name:<20}{time_text(seconds):>9}" for name, seconds in _longest_terms(terms, total_s)]
+    lines = [f"  {name:<20}{time_text(seconds):>9}" for name, seconds in longest_times(terms, _LEAST_SHOWN * total_s)]
     blocks: list[Block] = [
         Message(prediction_sentence(prediction)),
         Drawing(lambda: terms_table(terms, total_s), lambda width: lines),
@@ -175,11 +175,6 @@ def terms_table(terms: Mapping[str, float], total_s: float) -> str:
     rows = (
         f'<tr><th scope="row">{escape(name)}</th><td>{time_text(seconds)}</td>'
         f"<td>{share_bar(min(1.0, seconds / total_s))}</td></tr>"
-        for name, seconds in _longest_terms(terms, total_s)
+        for name, seconds in longest_times(terms, _LEAST_SHOWN * total_s)
     )
     return html_table(rows, [f'<th scope="col">{name}</th>' for name in ("unit", "time alone", "of the launch")])
-
-
-def _longest_terms(terms: Mapping[str, float], total_s: float) -> list[tuple[str, float]]:
-    longest = sorted(terms.items(), key=lambda term: -term[1])
-    return [(name, seconds) for name, seconds in longest if seconds > _LEAST_SHOWN * total_s] or longest[:1]
