@@ -64,7 +64,7 @@ def _list(store: Store, folder: Path, args: Namespace) -> Answer:
 
     asked = {name: getattr(args, name) for name in ("name", "status", "notebook", "since", "every")}
     listing = search(store, args.search, **asked)
-    return Answer(as_data.listing_data(listing), lambda: listing_card(listing).text())
+    return Answer(as_data.selected_fields(listing, "search", "rows"), lambda: listing_card(listing).text())
 
 
 def _export(store: Store, folder: Path, args: Namespace) -> Answer | None:
@@ -77,7 +77,7 @@ def _export(store: Store, folder: Path, args: Namespace) -> Answer | None:
     refuse_launch_options(args)
     context = ExportContext(store, folder / "artifacts", _report_page)
     exported = export(context, kept_version(store, key_of(args.kernel)), args.output, args.kind)
-    return Answer(as_data.exported_data(exported), lambda: exported_card(exported).text())
+    return Answer(as_data.plain(exported), lambda: exported_card(exported).text())
 
 
 def _explain(store: Store, folder: Path, args: Namespace) -> Answer | None:

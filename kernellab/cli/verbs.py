@@ -222,7 +222,7 @@ def export_command(lab: Lab, args: Namespace) -> Answer:
     key = lab.kernels.add(launch.kernel).id
     lab.run(launch.kernel, launch.grid, *launch.args, **launch.named)
     exported = lab.export(key, args.output, kind=args.kind, targets=args.targets)
-    return Answer(as_data.exported_data(exported), lambda: exported_card(exported).text())
+    return Answer(as_data.plain(exported), lambda: exported_card(exported).text())
 
 
 def _reference(file: KernelFile, args: Namespace) -> tuple[Any, str | None]:

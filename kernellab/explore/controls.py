@@ -301,9 +301,8 @@ def _of_configs(subject: Subject) -> dict[str, Control]:
     controls = {}
     for name in dict.fromkeys(name for config in subject.configs for name in config):
         values = [config[name] for config in subject.configs if config.get(name) is not None]
-        choices = (
-            sorted(set(values)) if all(isinstance(value, int) for value in values) else list(dict.fromkeys(values))
-        )
+        are_integers = all(isinstance(value, int) for value in values)
+        choices = sorted(set(values)) if are_integers else list(dict.fromkeys(values))
         if len(choices) == 1 and is_power_of_two(choices[0]) and choices[0] > 1 and name not in INTEGER_OPTIONS:
             choices = list(powers_around(choices[0]))
         if choices and (len(choices) > 1 or name not in INTEGER_OPTIONS):

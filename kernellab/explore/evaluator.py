@@ -7,6 +7,7 @@ copies, within bounds of programs, memory and time.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from math import prod
 from threading import Event
@@ -80,44 +81,27 @@ class OnGpu:
         """
         import torch
 
+        launches, config, key, text = request.launches, request.config, request.key, evaluation.point.text
         with torch.cuda.device(self.device):  # a thread begins with the first one
             verdict = self._check(request, compiled)
-            if request.key not in self._benches:
-                self._benches[request.key] = self.make_bench(request.launches)
-            bench = self._benches[request.key]
-            try:
-                return self._time(bench, request, compiled, evaluation, best, verdict)
-            finally:
-                bench.close()
-
-    def _time(
-        self,
-        bench: Bench,
-        request: Request,
-        compiled: Compiled,
-        evaluation: Evaluation,
-        best: Evaluation | None,
-        verdict: OutputComparison | None,
-    ) -> Evaluation:
-        launches, config = request.launches, request.config
-        seen = len(launches.notes)
-        candidate = implementation_of(launches, config, compiled)
-        measured = bench.measure(candidate, _FIRST_RUNS, None)
-        notes = tuple(launches.notes[seen:])
-        text = evaluation.point.text
-        verdict = verdict or self._compare_groups(bench, request.key, text, candidate, measured.group, notes)
-        players, together_ms = [candidate], min(measured.times_ms)
-        # The best point races where it is another config of the same launches.
-        if best is not None and best.compiled is not None and best.row.config != config and best.key == request.key:
-            players.append(implementation_of(launches, best.row.config, best.compiled, 1))
-            together_ms += best.row.time_ms or 0.0
-        played = bench.interleave(players, rounds_for(together_ms))
-        row = _timed_row(evaluation.row, launches.of(config), compiled, played[0])
+            if key not in self._benches:
+                self._benches[key] = self.make_bench(launches)
+            with closing(self._benches[key]) as bench:
+                seen = len(launches.notes)
+                candidate = implementation_of(launches, config, compiled)
+                measured = bench.measure(candidate, _FIRST_RUNS, None)
+                notes = tuple(launches.notes[seen:])
+                verdict = verdict or self._compare_groups(bench, key, text, candidate, measured.group, notes)
+                players, together_ms = [candidate], min(measured.times_ms)
+                # The best point races where it is another config of the same launches.
+                if best is not None and best.compiled is not None and best.row.config != config and best.key == key:
+                    players.append(implementation_of(launches, best.row.config, best.compiled, 1))
+                    together_ms += best.row.time_ms or 0.0
+                first, *others = bench.interleave(players, rounds_for(together_ms))
+            row = _timed_row(evaluation.row, launches.of(config), compiled, first)
         if verdict.equal is False:
             row = replace(row, status=verdict.status, reason=verdict.text)
-        against = (
-            ratio_interval(played[0], played[1]) if len(played) > 1 else _interval_apart(interval(played[0]), best)
-        )
+        against = ratio_interval(first, others[0]) if others else _interval_apart(interval(first), best)
         number = None if best is None else best.number
         return replace(evaluation, row=row, verdict=verdict, against=against, best=number, notes=notes)
 

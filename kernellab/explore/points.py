@@ -132,16 +132,11 @@ class PointHistory:
 
     def add(self, evaluation: Evaluation) -> Evaluation:
         """Number an evaluation and keep it, in place of an earlier one of the same point."""
-        place = self._place_of(evaluation)
+        points = [(known.point.text, known.target) for known in (*self.evaluations, evaluation)]
+        place = points.index(points[-1])
         numbered = replace(evaluation, number=place + 1)
         self.evaluations[place : place + 1] = [numbered]
         return numbered
-
-    def _place_of(self, evaluation: Evaluation) -> int:
-        for place, known in enumerate(self.evaluations):
-            if (known.point.text, known.target) == (evaluation.point.text, evaluation.target):
-                return place
-        return len(self.evaluations)
 
     def __iter__(self) -> Iterator[Evaluation]:
         return iter(self.evaluations)
@@ -163,7 +158,8 @@ class PointHistory:
         for evaluation in alike:
             if evaluation.is_timed:
                 best = evaluation if best is None or _is_faster(evaluation, best) else best
-        return best or min((e for e in alike if e.is_predicted), key=_predicted_ms, default=None)
+        predicted = (evaluation for evaluation in alike if evaluation.is_predicted)
+        return best or min(predicted, key=lambda evaluation: evaluation.row.predicted_ms or 0.0, default=None)
 
     def frame(self, jobs: int, provenance: Mapping[str, Any]) -> pandas.DataFrame:
         """Return a row per point: the columns of a tuning's frame, then where it was and whether it was right."""
@@ -196,10 +192,6 @@ class PointHistory:
 
 def _latest(evaluations: Iterable[Evaluation]) -> Evaluation | None:
     return max(evaluations, key=lambda evaluation: (evaluation.job, evaluation.number), default=None)
-
-
-def _predicted_ms(evaluation: Evaluation) -> float:
-    return evaluation.row.predicted_ms or 0.0
 
 
 def _is_faster(evaluation: Evaluation, best: Evaluation) -> bool:

@@ -273,7 +273,7 @@ def _result(
     compared: int,
     programs: tuple[Program, ...],
 ) -> FirstDifference:
-    texts = (_text_of(sides[0], pair.left), _text_of(sides[1], pair.right))
+    texts = (line_text(sides[0], pair.left), line_text(sides[1], pair.right))
     place = (difference.reason, difference.element, difference.numbers, difference.allowed)
     failure = sides[0].failure if pair.left is None else sides[1].failure if pair.right is None else None
     return FirstDifference(
@@ -281,7 +281,7 @@ def _result(
     )
 
 
-def _text_of(values: Values, value: RecordedValue | None) -> str:
+def line_text(values: Values, value: RecordedValue | None) -> str:
     """The text of a value's line, "" for no value."""
     if value is None:
         return ""
@@ -294,7 +294,7 @@ def _text_of(values: Values, value: RecordedValue | None) -> str:
 
 def _operation(values: Values, value: RecordedValue) -> str:
     """The atomic operation of a value, by the text of its line; "" of a store, or where the line has several."""
-    names = set(_ATOMIC.findall(_text_of(values, value))) if value.kind is ValueKind.ATOMIC else set()
+    names = set(_ATOMIC.findall(line_text(values, value))) if value.kind is ValueKind.ATOMIC else set()
     return names.pop() if len(names) == 1 else ""
 
 

@@ -178,15 +178,6 @@ async def run_cell_async(
     return PendingReport(CellReport(tuple(reports), hints, options.show, problems), requests)
 
 
-def _report_of_launched(
-    cell: _Cell, recorder: Recorder, launched: Sequence[tuple[LaunchRecord, Version | None]], shown: str | None
-) -> PendingReport:
-    """The report of the launches before an error, without checks."""
-    reports = tuple(kernel_report(cell.lab, recorder, record, version, ()) for record, version in launched)
-    requests = tuple(cell.predictions.request(record) for record, _ in launched)
-    return PendingReport(CellReport(reports, show=shown), requests)
-
-
 def _launch_hints(cell: _Cell, recorder: Recorder) -> Iterator[str]:
     """Yield a hint for each kernel that the cell defines, but neither launches nor compiles."""
     for name, kernel in cell.kernels.not_launched(recorder):
@@ -215,12 +206,18 @@ def _record_launches(
 async def _execute(cell: _Cell, recorder: Recorder, options: CellOptions) -> None:
     """Run the statements, then store the kernels: their helpers may be defined below them.
 
-    Where one raises, the launches before it are kept and shown.
+    Where one raises, the launches before it are kept and shown, without checks.
     """
     __tracebackhide__ = True
     try:
         with cell.kernels.launching_through_lab(recorder), _capturing_program(cell, options):
-            await _run_statements(cell)
+            for code, is_value in _statements(cell):
+                value = eval(code, cell.namespace)
+                if code.co_flags & inspect.CO_COROUTINE:
+                    value = await value
+                cell.kernels.bind_new()
+                if is_value and value is not None and type(value).__name__ != "CompiledKernel":
+                    cell.show(value)
     except BaseException as exc:
         if isinstance(exc, TypeError | AttributeError | AssertionError | RuntimeError) and (remark := remark_on(exc)):
             exc.add_note(remark)
@@ -231,20 +228,11 @@ async def _execute(cell: _Cell, recorder: Recorder, options: CellOptions) -> Non
                 cell.lab.kernels.note_failure(exc.kernel, exc.message)
             launched = [(record, version) for record, version in stored if record.launches]
             if launched and isinstance(exc, Exception):  # an interrupt waits for no card
-                cell.show_card(_report_of_launched(cell, recorder, launched, options.show))
+                reports = tuple(kernel_report(cell.lab, recorder, record, version, ()) for record, version in launched)
+                requests = tuple(cell.predictions.request(record) for record, _ in launched)
+                cell.show_card(PendingReport(CellReport(reports, show=options.show), requests))
         raise
     cell.kernels.store_kernels(recorder)
-
-
-async def _run_statements(cell: _Cell) -> None:
-    __tracebackhide__ = True
-    for code, is_value in _statements(cell):
-        value = eval(code, cell.namespace)
-        if code.co_flags & inspect.CO_COROUTINE:
-            value = await value
-        cell.kernels.bind_new()
-        if is_value and value is not None and type(value).__name__ != "CompiledKernel":
-            cell.show(value)
 
 
 @contextlib.contextmanager
@@ -363,13 +351,10 @@ def _last_kernel_of_cell(cell: _Cell, recorder: Recorder, name: str) -> Any:
 
 def _compile_without_launch(cell: _Cell, recorder: Recorder, options: CellOptions) -> None:
     """Compile the kernels of a cell for ``--args``, or those that it does not launch."""
-    if options.args is not None:
-        _compile_with_args(cell, options.args)
-    else:
+    args = options.args
+    if args is None:
         _compile_unlaunched(cell, recorder)
-
-
-def _compile_with_args(cell: _Cell, args: str) -> None:
+        return
     kernels = [kernel for _, kernel in cell.kernels.launchable()] + cell.kernels.store_imported(cell.source)
     if not kernels:
         raise UsageError("--args: the cell defines no kernel that takes arguments.")

@@ -87,8 +87,17 @@ class CellKernels:
             self.lab.kernels.add(kernel, name, closure)
 
     def launchable(self) -> list[tuple[str, Any]]:
-        """Return name and kernel of all that the cell defines, without those that only others of it call."""
-        kernels = self._names_and_kernels()
+        """Return name and kernel of all that the cell defines, without those that only others of it call.
+
+        Of a redefined one, that is the last. A function may define several under one name, which all are there.
+        """
+        by_name: dict[Any, tuple[str, Any]] = {}
+        for kernel in self._defined_kernels():
+            name, _, own = jit_function(kernel).fn.__qualname__.rpartition("<locals>.")
+            alias = next((n for n, value in self.namespace.items() if value is kernel), own)
+            label = own if self.namespace.get(own) is kernel else alias
+            by_name[id(kernel) if name else label] = label, kernel
+        kernels = by_name.values()
         used = {function.name for _, kernel in kernels for function in closure_of(kernel)[0].functions[1:]}
         return [(name, kernel) for name, kernel in kernels if jit_function(kernel).__name__ not in used]
 
@@ -134,19 +143,6 @@ class CellKernels:
         from kernellab._triton.plain_kernels import outermost
 
         return outermost([kernel for ref in self._defined_refs if (kernel := ref()) is not None])
-
-    def _names_and_kernels(self) -> list[tuple[str, Any]]:
-        """Return name and kernel of all that the cell defines; of a redefined one, the last.
-
-        A function may define several under one name, which all are there.
-        """
-        by_name: dict[Any, tuple[str, Any]] = {}
-        for kernel in self._defined_kernels():
-            name, _, own = jit_function(kernel).fn.__qualname__.rpartition("<locals>.")
-            alias = next((n for n, value in self.namespace.items() if value is kernel), own)
-            label = own if self.namespace.get(own) is kernel else alias
-            by_name[id(kernel) if name else label] = label, kernel
-        return list(by_name.values())
 
 
 def follow_new_threads() -> Callable[[], bool]:

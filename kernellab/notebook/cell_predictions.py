@@ -1,4 +1,7 @@
-"""The predicted times on the card of a cell where there is no GPU. The card does not wait for them in a notebook."""
+"""The predicted times on the card of a cell where there is no GPU. The card does not wait for them in a notebook.
+
+Whatever waits for one raises `Interrupted` instead of a KeyboardInterrupt, which stops the work for it.
+"""
 
 from __future__ import annotations
 
@@ -49,22 +52,13 @@ class _RunningRequest:
     stop: Stop
 
     def answer(self) -> Answer:
-        """Wait for the answer; without a prediction where the worker died or was too slow.
-
-        Raises:
-            Interrupted: instead of a KeyboardInterrupt; the work is stopped.
-        """
-        subject = self.request.prediction_job().subject
-        run_uninterrupted(self.thread.join, self.stop, subject, patience_s=0)
+        """Wait for the answer; without a prediction where the worker died or was too slow."""
+        self.has_ended_within(None)
         return self.answers[0] if self.answers else Answer(None)
 
-    def has_ended_within(self, timeout_s: float) -> bool:
-        """Whether `answer` need not wait after at most this time.
-
-        Raises:
-            Interrupted: instead of a KeyboardInterrupt; the work is stopped.
-        """
-        if timeout_s > 0:
+    def has_ended_within(self, timeout_s: float | None) -> bool:
+        """Whether `answer` need not wait after at most this time, or None for any time."""
+        if timeout_s is None or timeout_s > 0:
             subject = self.request.prediction_job().subject
             run_uninterrupted(partial(self.thread.join, timeout_s), self.stop, subject, patience_s=0)
         return not self.thread.is_alive()
@@ -84,11 +78,7 @@ class RequestedPrediction:
     has_changed_integers: bool
 
     def is_there_within(self, timeout_s: float) -> bool:
-        """Whether `prediction` returns at once after at most this time.
-
-        Raises:
-            Interrupted: instead of a KeyboardInterrupt.
-        """
+        """Whether `prediction` returns at once after at most this time."""
         if self.asked is None:
             return self.has_changed_integers
         if not self.asked.has_ended_within(timeout_s):
@@ -96,11 +86,7 @@ class RequestedPrediction:
         return self.has_changed_integers or not self.asked.answer().needs_contents
 
     def prediction(self) -> Prediction | None:
-        """Wait for the predicted time; None where the worker died or was too slow, or the integers are not there.
-
-        Raises:
-            Interrupted: instead of a KeyboardInterrupt.
-        """
+        """Wait for the predicted time; None where the worker died or was too slow, or the integers are not there."""
         answer = Answer(None, needs_contents=True) if self.asked is None else self.asked.answer()
         if self.has_changed_integers or not answer.needs_contents:
             return answer.prediction
@@ -109,22 +95,18 @@ class RequestedPrediction:
         return quick_prediction(self.implementation, self.device)
 
     def predicted_report(self, kernel: KernelReport) -> KernelReport:
-        """Wait for the predicted time and return the report with it, or with the reason why there is none.
-
-        Raises:
-            Interrupted: instead of a KeyboardInterrupt.
-        """
+        """Wait for the predicted time and return the report with it, or with the reason why there is none."""
         prediction = self.prediction()
-        return replace(kernel, prediction=prediction, why_unpredicted="" if prediction else self._missing_words(kernel))
-
-    def _missing_words(self, kernel: KernelReport) -> str:
+        if prediction is not None:
+            return replace(kernel, prediction=prediction, why_unpredicted="")
         if self.asked is not None and not self.asked.answers:
             why = "its worker ended before it was there"
         elif self.has_changed_integers and (self.asked is None or self.asked.answer().needs_contents):
             why = "it depends on integers, some of which the launch changed"
         else:
             why = "that takes too long for a card"
-        return f"No time is predicted here: {why}; %triton_predict {kernel.label} predicts it."
+        words = f"No time is predicted here: {why}; %triton_predict {kernel.label} predicts it."
+        return replace(kernel, prediction=None, why_unpredicted=words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,21 +117,13 @@ class PendingReport:
     requests: tuple[RequestedPrediction | None, ...]
 
     def is_complete_within(self, timeout_s: float) -> bool:
-        """Whether all predictions are there after at most this time.
-
-        Raises:
-            Interrupted: instead of a KeyboardInterrupt.
-        """
+        """Whether all predictions are there after at most this time."""
         end_s = time.monotonic() + timeout_s
         open_requests = (request for request in self.requests if request is not None)
         return all(request.is_there_within(max(0.0, end_s - time.monotonic())) for request in open_requests)
 
     def complete(self) -> CellReport:
-        """Return the report with all predictions, once they are there.
-
-        Raises:
-            Interrupted: instead of a KeyboardInterrupt.
-        """
+        """Return the report with all predictions, once they are there."""
         return self._with_each(lambda kernel, request: request.predicted_report(kernel))
 
     def current_report(self, *, is_waiting: bool) -> CellReport:
@@ -185,9 +159,6 @@ def show_pending_report(lab: Lab, pending: PendingReport) -> CellReport:
 
     Where the shell can replace a display, the card shows before its predictions are there, and again in the same
     display. An interrupt of the wait leaves it without those that are missing.
-
-    Raises:
-        Interrupted: instead of a KeyboardInterrupt.
     """
     if pending.is_complete_within(_SOON_S) or (display := _result_display(lab)) is None:
         report = pending.complete()

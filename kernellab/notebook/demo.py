@@ -34,30 +34,34 @@ def demonstrate(notebook: Path, page: Path, out: TextIO) -> Demonstration:
     """Execute ``notebook``, write ``page``, and report progress on ``out``.
 
     Raises:
-        UsageError: there is no such notebook.
+        UsageError: there is no such notebook, or it cannot be read.
         KernellabError: a cell failed that is not meant to.
     """
     if not notebook.is_file():
         raise UsageError(f"There is no notebook {str(notebook)!r}; run the demo from a clone, or name one.")
-    document = _read_notebook(notebook)
+    import nbformat  # only here
+
+    from kernellab.views.bundles import SUMMARY_MIME  # loads cards
+
+    try:
+        document = nbformat.read(notebook, as_version=4)
+    except (ValueError, AttributeError, KeyError, OSError, nbformat.ValidationError) as exc:
+        raise UsageError(f"{str(notebook)!r} cannot be read as a notebook: {first_line(exc)}.") from exc
     begin = time.perf_counter()
     _execute_notebook(document, notebook.parent, out)
     replace_file(page, notebook_page(document, title=notebook.stem).encode())
-    return Demonstration(tuple(_kernels(document)), page, time.perf_counter() - begin)
-
-
-def _read_notebook(notebook: Path) -> Any:
-    import nbformat  # only here
-
-    try:
-        return nbformat.read(notebook, as_version=4)
-    except (ValueError, AttributeError, KeyError, OSError, nbformat.ValidationError) as exc:
-        raise UsageError(f"{str(notebook)!r} cannot be read as a notebook: {first_line(exc)}.") from exc
+    outputs = (output.get("data", {}) for cell in document.cells for output in cell.get("outputs", ()))
+    kernels = tuple(kernel for data in outputs for kernel in data.get(SUMMARY_MIME, ()))
+    return Demonstration(kernels, page, time.perf_counter() - begin)
 
 
 def summary_text(result: Demonstration) -> str:
     """Return the summary for the terminal: a few lines per kernel, then the path of the page."""
-    lines = [_place_sentence(result.kernels), ""]
+    targets = ", ".join(sorted({kernel["target"] for kernel in result.kernels}))
+    place = f"No GPU found: the kernels ran on the interpreter, and were compiled for {targets}."
+    if any(kernel["where"] == "gpu" for kernel in result.kernels):
+        place = f"The kernels ran on the GPU, compiled for {targets}."
+    lines = [place, ""]
     for kernel in result.kernels:
         lines += [f"{kernel['label']:28} {kernel['target']}", *_kernel_lines(kernel)]
     lines += ["", f"{result.page.resolve()}  ({result.seconds:.0f} s)"]
@@ -72,9 +76,15 @@ def _execute_notebook(document: Any, folder: Path, out: TextIO) -> None:
     done: list[int] = []
 
     def report_start(cell: Any, cell_index: int) -> None:
-        if cell.cell_type == "code":
-            done.append(cell_index)
-            _report_progress(out, len(done), total, cell.source)
+        if cell.cell_type != "code":
+            return
+        done.append(cell_index)
+        lines = cell.source.splitlines()
+        names = [line.split("(")[0].removeprefix("def ") for line in lines if line.startswith("def ")]
+        what = names[-1] if names else next((line for line in lines if line.strip()), "")
+        text = f"[{'#' * round(20 * len(done) / total):20}] {len(done)}/{total} {what[:50]}"
+        out.write(f"\r{text:80}" if out.isatty() else f"{text}\n")
+        out.flush()
 
     client = NotebookClient(
         document,
@@ -89,31 +99,6 @@ def _execute_notebook(document: Any, folder: Path, out: TextIO) -> None:
         raise KernellabError(f"The cell number {len(done)} of the notebook failed.", detail=str(exc)) from exc
     finally:
         out.write("\n")
-
-
-def _report_progress(out: TextIO, done: int, total: int, source: str) -> None:
-    names = [line.split("(")[0].removeprefix("def ") for line in source.splitlines() if line.startswith("def ")]
-    what = names[-1] if names else next((line for line in source.splitlines() if line.strip()), "")
-    bar = "#" * round(20 * done / total)
-    text = f"[{bar:20}] {done}/{total} {what[:50]}"
-    out.write(f"\r{text:80}" if out.isatty() else f"{text}\n")
-    out.flush()
-
-
-def _kernels(document: Any) -> Iterator[dict[str, Any]]:
-    from kernellab.views.bundles import SUMMARY_MIME  # loads cards
-
-    for cell in document.cells:
-        for output in cell.get("outputs", ()):
-            yield from output.get("data", {}).get(SUMMARY_MIME, ())
-
-
-def _place_sentence(kernels: tuple[dict[str, Any], ...]) -> str:
-    places = {kernel["where"] for kernel in kernels if kernel["where"]}
-    targets = sorted({kernel["target"] for kernel in kernels})
-    if "gpu" in places:
-        return f"The kernels ran on the GPU, compiled for {', '.join(targets)}."
-    return f"No GPU found: the kernels ran on the interpreter, and were compiled for {', '.join(targets)}."
 
 
 def _kernel_lines(kernel: dict[str, Any]) -> Iterator[str]:

@@ -104,12 +104,9 @@ def launch_or_kernel(text: str, namespace: Mapping[str, Any]) -> UserCall:
     text = strip_quotes(text.strip())
     if not text:
         raise UsageError('There is no kernel; write %triton_bench kernel[grid](arguments) --over "n=[...]".')
-    if text.endswith(")"):
-        return launch_of_text(text, namespace)
-    if text.endswith("]") and "[" in text:
-        return launch_of_text(f"{text}()", namespace)
-    if "[" in text:
-        return launch_of_text(text, namespace)  # which says what is wrong with it
+    if text.endswith(")") or "[" in text:
+        # Of a text that is no launch, this says what is wrong with it.
+        return launch_of_text(f"{text}()" if text.endswith("]") else text, namespace)
     is_label = "@" in text or text.partition(".")[0] not in namespace
     kernel: Any = text.strip("\"'") if is_label else evaluate(text, text, namespace)
     return UserCall(kernel, None, (), {})

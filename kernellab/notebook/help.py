@@ -13,7 +13,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import cache, partial, wraps
+from functools import cache, wraps
 from html import escape
 from importlib import import_module
 from typing import Any
@@ -34,19 +34,6 @@ from kernellab.views.elements import text_html
 _CAUSE_OF_RULE = re.compile(r"Cause\.([A-Z_]+)")
 _PACKAGE = import_module("kernellab")  # for its list of public names, whatever rooms they are from
 _MEANING = re.compile(r"``([\w ]+)``: ([^.]+)\.")
-
-
-@dataclass(frozen=True, slots=True)
-class HelpPage:
-    """A page of the help, as text and HTML."""
-
-    card: Card
-
-    def __repr__(self) -> str:
-        return self.card.text()
-
-    def _repr_html_(self) -> str:
-        return self.card.html()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,33 +77,34 @@ class HelpMagics(LabMagics):
     @magic_arguments()
     @argument("word", nargs="?", default="", help="A magic, a verb of the lab, an option, a result, a cause, a status.")
     @line_magic
-    def triton_help(self, line: str) -> HelpPage:
+    def triton_help(self, line: str) -> Card:
         """List what the lab can do, or show the page of a word: %triton_help tune."""
         word = line.split() and parse_options(self.triton_help, "%triton_help", f'"{line.strip()}"').word
         return page_of(word) if word else overview()
 
     @line_magic("triton")
-    def triton_overview(self, line: str) -> HelpPage:
+    def triton_overview(self, line: str) -> Card:
         """List what the lab can do; ``%triton tune`` is short for ``%triton_help tune``."""
-        page: HelpPage = self.triton_help(line)
+        page: Card = self.triton_help(line)
         return page
 
 
 MAGICS = (TritonMagics, StoreMagics, MeasuringMagics, HelpMagics)
 
 
-def magics() -> list[Magic]:
+@cache
+def magics() -> tuple[Magic, ...]:
     """Return every magic that the extension registers, cell magics first."""
-    magics = []
+    magics = list[Magic]()
     for kind, sign in (("cell", "%%"), ("line", "%")):
         for family in MAGICS:
             for name, attribute in family.magics[kind].items():
                 function = getattr(family, attribute) if isinstance(attribute, str) else attribute
                 magics.append(Magic(sign + name, function, getattr(function, "parser", None)))
-    return magics
+    return tuple(magics)
 
 
-def overview() -> HelpPage:
+def overview() -> Card:
     """Return the list of magics and verbs by task, with a line and an example each."""
     lead = (
         "In the examples, add_kernel, grid and the arguments are your own; lab comes from `import kernellab` and "
@@ -125,12 +113,11 @@ def overview() -> HelpPage:
     )
     blocks: list[Block] = [_paragraph(lead)]
     for purpose, examples in TOPICS.items():
-        rows = [(name, summary_of(name), example) for name, example in examples.items()]
-        blocks.append(Drawing(partial(_topic_html, purpose, rows), lambda _, p=purpose, r=rows: _topic_lines(p, r)))  # type: ignore[misc]
-    return HelpPage(Card([Section(Heading("kernellab", ["what you can do"]), blocks)]))
+        blocks.append(_topic(purpose, [(name, summary_of(name), example) for name, example in examples.items()]))
+    return Card([Section(Heading("kernellab", ["what you can do"]), blocks)])
 
 
-def page_of(word: str) -> HelpPage:
+def page_of(word: str) -> Card:
     """Return the page of a word.
 
     Raises:
@@ -138,7 +125,7 @@ def page_of(word: str) -> HelpPage:
     """
     sections = [*_sections(word)]
     if sections:
-        return HelpPage(Card(sections, WIDTH))
+        return Card(sections, WIDTH)
     plain = word.lstrip("%-").lower()
     stem = re.sub(r"(?<=\w{4})(ing|ed|es|e|s)$", "", plain)  # coalescing is coalesced
     named = [known for known in words() if stem and stem in known][:2]
@@ -177,7 +164,8 @@ def words() -> tuple[str, ...]:
     """Return the words that have a page, in their shortest form."""
     own = [short_name(name) for examples in TOPICS.values() for name in examples]
     results = [name for name in _PACKAGE.__all__ if name[0].isupper()]
-    options = [option.lstrip("-") for magic in magics() for option in _option_names(magic)]
+    names = (name for magic in magics() for action in magic.parameters for name in action.option_strings)
+    options = [name.lstrip("-") for name in names if name.startswith("--")]
     return tuple(dict.fromkeys((*own, *results, *options, *_plain_words())))
 
 
@@ -188,7 +176,8 @@ def short_name(name: str) -> str:
 
 def summary_of(name: str) -> str:
     """Return the first sentence on a magic, a verb or a function, without an example that follows a colon."""
-    text = _magic_by_label()[name].text if name.startswith("%") else inspect.getdoc(member_of(name)) or ""
+    magic = next((magic for magic in magics() if magic.label == name), None)
+    text = inspect.getdoc(member_of(name)) or "" if magic is None else magic.text
     sentence = re.split(r": [`%]|;|\.(?:\s|$)", " ".join(text.split()), maxsplit=1)[0].rstrip(".")
     return f"{sentence}{' (needs a GPU)' if name in NEEDS_GPU else ''}."
 
@@ -224,9 +213,10 @@ def _sections(word: str) -> Iterator[Section]:
         yield from (_verb_section(name) for name in names if short_name(name) == own)
     if kind == "" and own in _PACKAGE.__all__ and own[0].isupper() and f"kernellab.{own}" not in names:
         yield _result_section(own)
-    rows = [(magic.label, action) for magic in magics() for action in magic.parameters if _is_option(action, own)]
-    if rows and kind in {"", "-"}:
-        table = _table([(f"{label} {spelling_of(action)}", help_of(action)) for label, action in rows])
+    options = ((magic.label, action) for magic in magics() for action in magic.parameters)
+    taking = [(label, a) for label, a in options if own in {name.lstrip("-") for name in a.option_strings}]
+    if taking and kind in {"", "-"}:
+        table = _table([(f"{label} {spelling_of(action)}", help_of(action)) for label, action in taking])
         yield Section(Heading(f"--{own}" if len(own) > 1 else f"-{own}", ["option"]), [table])
     if kind == "":
         for fact, text in _plain_words().get(own, {}).items():
@@ -236,13 +226,10 @@ def _sections(word: str) -> Iterator[Section]:
 def _magic_section(magic: Magic) -> Section:
     rows = [(spelling_of(action), help_of(action)) for action in magic.parameters]
     returned = inspect.signature(magic.function).return_annotation
-    gives = [] if returned in {"None", "str", "HelpPage"} else _result_classes(returned)
+    gives = [] if returned in {"None", "str", "Card"} else _result_classes(returned)
     blocks = [_paragraph(magic.text), PlainText(_broken(magic.usage)), *([_table(rows)] if rows else []), *gives]
-    return Section(Heading(magic.label, [_kind_of(magic)]), [*blocks, *_example(magic.label)])
-
-
-def _kind_of(magic: Magic) -> str:
-    return "cell magic" if magic.label.startswith("%%") else "line magic"
+    kind = "cell magic" if magic.label.startswith("%%") else "line magic"
+    return Section(Heading(magic.label, [kind]), [*blocks, *_example(magic.label)])
 
 
 def _verb_section(name: str) -> Section:
@@ -276,19 +263,6 @@ def _fields(kind: type) -> list[str]:
 def _example(name: str) -> list[Block]:
     examples = [table[name] for table in TOPICS.values() if name in table]
     return [_paragraph("Example:"), PlainText(examples[0])] if examples else []
-
-
-def _is_option(action: argparse.Action, own: str) -> bool:
-    return own in {option.lstrip("-") for option in action.option_strings}
-
-
-def _option_names(magic: Magic) -> list[str]:
-    return [option for action in magic.parameters for option in action.option_strings if option.startswith("--")]
-
-
-@cache
-def _magic_by_label() -> Mapping[str, Magic]:
-    return {magic.label: magic for magic in magics()}
 
 
 @cache
@@ -331,21 +305,17 @@ def _table(rows: Sequence[tuple[str, str]]) -> Block:
     return Drawing(lambda: html_table(html, style="kl-help"), lines)
 
 
-def _topic_html(purpose: str, rows: Sequence[tuple[str, str, str]]) -> str:
-    cells = (
-        f"<tr><th scope='row'><code>{escape(name)}</code></th><td>{text_html(summary)}"
-        f"<br><code>{'<br>'.join(escape(example).splitlines())}</code></td></tr>"
-        for name, summary, example in rows
-    )
-    return f"<h4>{escape(purpose)}</h4>{html_table(cells, style='kl-help')}"
-
-
-def _topic_lines(purpose: str, rows: Sequence[tuple[str, str, str]]) -> list[str]:
-    lines = ["", purpose]
+def _topic(purpose: str, rows: Sequence[tuple[str, str, str]]) -> Block:
+    """Return the names of a task, each with its summary and its example below that."""
+    lines, cells = ["", purpose], list[str]()
     for name, summary, example in rows:
         lines += _hanging(f"  {name}", summary, 26, WIDTH)
         lines += [f"{'':26}{line}" for line in example.splitlines()]
-    return lines
+        code = "<br>".join(escape(example).splitlines())
+        head = f"<tr><th scope='row'><code>{escape(name)}</code></th>"
+        cells.append(f"{head}<td>{text_html(summary)}<br><code>{code}</code></td></tr>")
+    html = f"<h4>{escape(purpose)}</h4>{html_table(cells, style='kl-help')}"
+    return Drawing(lambda: html, lambda _: lines)
 
 
 def _hanging(head: str, text: str, indent: int, width: int) -> list[str]:

@@ -133,6 +133,31 @@ class _Compiles:
         return compiling_shown(self.kernel, self.done, self.total, seconds, tuple(self.stopped))
 
 
+@contextmanager
+def tick_in_background(tick: Callable[[], None]) -> Iterator[None]:
+    """Call ``tick`` twice a second in a thread, which sees the context variables of this one (ipykernel's cell)."""
+    stop: queue.SimpleQueue[None] = queue.SimpleQueue()  # to put into it is one step, which nothing interrupts
+
+    def run() -> None:
+        wait_s = _SOON_S
+        while True:
+            try:
+                return stop.get(timeout=wait_s)
+            except queue.Empty:
+                wait_s = _TICK_S
+                tick()
+
+    thread = threading.Thread(target=contextvars.copy_context().run, args=(run,), daemon=True)
+    try:
+        thread.start()
+        yield
+    finally:
+        stop.put(None)
+        if thread.ident is not None:
+            thread.join(_END_S)
+
+
+@dataclass(eq=False)
 class LiveProgress:
     """Opens the watchers of launches, compiles, tunings and benchmarks.
 
@@ -141,24 +166,16 @@ class LiveProgress:
     shows none yet; None in a terminal.
     """
 
-    def __init__(
-        self,
-        show: Show,
-        clock: Callable[[], float] = time.monotonic,
-        ticking: Ticking | None = None,
-        cell: Callable[[], object] = lambda: None,
-        new_display: Callable[[], DisplayHandle] | None = None,
-    ) -> None:
-        self._show = show
-        self._new_display = new_display
-        self._clock = clock
-        self._ticking = ticking or tick_in_background
-        self._cell = cell
-        self._compiles: _Compiles | None = None
-        self._finished: dict[tuple[type, str], tuple[object, Board]] = {}
-        self._released: tuple[object, DisplayHandle] | None = None
-        self._open = 0
-        self._lock = rlock()
+    show: Show
+    clock: Callable[[], float] = time.monotonic
+    ticking: Ticking = tick_in_background
+    cell: Callable[[], object] = lambda: None
+    new_display: Callable[[], DisplayHandle] | None = None
+    _compiles: _Compiles | None = None
+    _finished: dict[tuple[type, str], tuple[object, Board]] = field(default_factory=dict)
+    _released: tuple[object, DisplayHandle] | None = None
+    _open: int = 0
+    _lock: threading.RLock = field(default_factory=rlock)
 
     @contextmanager
     def __call__(self, kernel: str, programs: int) -> Iterator[Report]:
@@ -177,7 +194,7 @@ class LiveProgress:
             latest = progress
 
         try:
-            with self._ticking(lambda: board.draw(lambda seconds: programs_shown(kernel, *latest, seconds))):
+            with self.ticking(lambda: board.draw(lambda seconds: programs_shown(kernel, *latest, seconds))):
                 yield report
         finally:  # of a fault the last programs are never reported
             board.finish(lambda seconds: NOTHING)
@@ -212,10 +229,12 @@ class LiveProgress:
             yield
             return
         with self._lock:
-            compiles = self._cell_compiles()
+            compiles, cell = self._compiles, self.cell()
+            if compiles is None or compiles.cell != cell or cell is None:
+                compiles = self._compiles = _Compiles(self._board(_DELAY_S), cell)
             compiles.begin(kernel)
         try:
-            with self._ticking(lambda: compiles.board.draw(compiles.view)):
+            with self.ticking(lambda: compiles.board.draw(compiles.view)):
                 yield
         except BaseException as exc:
             compiles.stopped.append(f"{kernel} {_ending_words(exc)}")
@@ -235,14 +254,14 @@ class LiveProgress:
 
     def result_display(self) -> DisplayHandle | None:
         """Return a display that is to show a result, and later another one; None in a terminal."""
-        return None if self._new_display is None else self._take_released() or self._new_display()
+        return None if self.new_display is None else self._take_released() or self.new_display()
 
     def clear_replaced(self, result: object) -> None:
         """Clear the display of a tuning or benchmark of this cell when its result is shown."""
         if any(kind is type(result) for kind, _ in self._finished):
             kernel = result.kernel  # type: ignore[attr-defined]  # a Tuning, Benchmark or Dispatch
             cell, board = self._finished.pop((type(result), kernel), (None, None))
-            if board is not None and cell == self._cell():
+            if board is not None and cell == self.cell():
                 board.clear()
 
     @contextmanager
@@ -262,7 +281,7 @@ class LiveProgress:
             latest = progress
 
         try:
-            with self._ticking(lambda: board.draw(lambda seconds: shown(latest, seconds, ""))):
+            with self.ticking(lambda: board.draw(lambda seconds: shown(latest, seconds, ""))):
                 yield watch
         except BaseException as exc:
             ended = _ending_words(exc)
@@ -270,61 +289,31 @@ class LiveProgress:
         finally:
             self._open -= 1
             board.finish(lambda seconds: shown(latest, seconds, ended))
-            self._finished[kind, kernel] = self._cell(), board
+            self._finished[kind, kernel] = self.cell(), board
 
     def _board(self, delay_s: float) -> Board:
-        return Board(self._show_in_cell, self._clock, delay_s, self._release)
+        return Board(self._show_in_cell, self.clock, delay_s, self._release)
 
     def _show_in_cell(self, shown: LiveView) -> DisplayHandle:
         """Show a view on a display of this cell that shows nothing any more, or on a new one."""
         handle = self._take_released()
         if handle is None:
-            return self._show(shown)
+            return self.show(shown)
         handle.update(shown)
         return handle
 
     def _release(self, handle: DisplayHandle) -> None:
         with self._lock:
-            self._released = self._cell(), handle
+            self._released = self.cell(), handle
 
     def _take_released(self) -> DisplayHandle | None:
         with self._lock:
             (cell, handle), self._released = self._released or (None, None), None
-        return handle if cell is not None and cell == self._cell() else None
-
-    def _cell_compiles(self) -> _Compiles:
-        cell = self._cell()
-        if self._compiles is None or self._compiles.cell != cell or cell is None:
-            self._compiles = _Compiles(self._board(_DELAY_S), cell)
-        return self._compiles
+        return handle if cell is not None and cell == self.cell() else None
 
 
 def _ending_words(exc: BaseException) -> str:
     return "interrupted" if isinstance(exc, KeyboardInterrupt) else "failed"
-
-
-@contextmanager
-def tick_in_background(tick: Callable[[], None]) -> Iterator[None]:
-    """Call ``tick`` twice a second in a thread, which sees the context variables of this one (ipykernel's cell)."""
-    stop: queue.SimpleQueue[None] = queue.SimpleQueue()  # to put into it is one step, which nothing interrupts
-
-    def run() -> None:
-        wait_s = _SOON_S
-        while True:
-            try:
-                return stop.get(timeout=wait_s)
-            except queue.Empty:
-                wait_s = _TICK_S
-                tick()
-
-    thread = threading.Thread(target=contextvars.copy_context().run, args=(run,), daemon=True)
-    try:
-        thread.start()
-        yield
-    finally:
-        stop.put(None)
-        if thread.ident is not None:
-            thread.join(_END_S)
 
 
 @dataclass(slots=True)

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from kernellab.export.write import Exported
     from kernellab.inside.first_difference import FirstDifference
     from kernellab.lab import Lab
-    from kernellab.notebook.cell import CellOptions
     from kernellab.registry import Listing, LoadedVersion
 
 SHOWN = ("source", "graph", *STAGES)
@@ -139,7 +138,10 @@ class TritonMagics(LabMagics):
         from kernellab.notebook.cell_predictions import PendingReport, show_pending_report
 
         options = CellOptions(**vars(parse_options(self.triton, "%%triton", line)))
-        _require_options(options)
+        if options.show is not None and options.show not in SHOWN:
+            raise UsageError(choice_message("--show", options.show, SHOWN))
+        if options.output is not None and not options.output.isidentifier():
+            raise UsageError(f"--output {options.output!r}: expected a name for the report, such as report.")
         cell = _without_magics(self.shell, cell)
         try:
             place = _register_cell(self.shell, cell, self._cells)
@@ -164,14 +166,6 @@ class TritonMagics(LabMagics):
             self.lab.use_target(options.target)
         session = self.lab.session()
         return f"{session.target} ({session.model})" if session.model else str(session.target)
-
-
-def _require_options(options: CellOptions) -> None:
-    """Raise `UsageError` for a value that an option of a cell cannot have."""
-    if options.show is not None and options.show not in SHOWN:
-        raise UsageError(choice_message("--show", options.show, SHOWN))
-    if options.output is not None and not options.output.isidentifier():
-        raise UsageError(f"--output {options.output!r}: expected a name for the report, such as report.")
 
 
 def _register_cell(shell: Any, cell: str, cells: dict[str, _CellText]) -> str:

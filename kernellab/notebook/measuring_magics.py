@@ -163,9 +163,8 @@ def _tune_over(lab: Lab, options: Any, names: Mapping[str, Any]) -> Dispatch:
     tune_options = _tune_options(options, names)
     own = {name: tune_options[name] for name in ("configs", "timeout_s", "check", "outputs", "fresh")}
     own |= {"over": evaluate_named(options.over, "--over", names), "max_configs": options.max_configs}
-    own |= {
-        name: evaluate_option(getattr(options, name), f"--{name}", names) for name in ("inputs", "weights", "baseline")
-    }
+    for name in ("inputs", "weights", "baseline"):
+        own[name] = evaluate_option(getattr(options, name), f"--{name}", names)
     return lab.tune_over(launch.kernel, launch.grid, *launch.args, **{**launch.meta, **own})
 
 
@@ -179,6 +178,7 @@ def _tune_options(options: Any, names: Mapping[str, Any]) -> dict[str, Any]:
         if configs < 1:
             raise UsageError(f"--configs is {configs}; expected how many to try, a list of triton.Config, or a Space.")
         configs, limit = None, configs
+    devices = None if options.devices is None else _numbers(options.devices, "--devices", "GPU numbers, such as 0,1")
     return {
         "configs": configs,
         "budget_configs": limit,
@@ -187,9 +187,7 @@ def _tune_options(options: Any, names: Mapping[str, Any]) -> dict[str, Any]:
         "budget_s": options.budget,
         "check": None if options.check is None else check_in(options.check, names),
         "outputs": None if options.outputs is None else tuple(filter(None, options.outputs.split(","))),
-        "devices": None
-        if options.devices is None
-        else _numbers(options.devices, "--devices", "GPU numbers, such as 0,1"),
+        "devices": devices,
         "fresh": options.fresh,
     }
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from html import escape
 from itertools import chain
 from typing import Any, Protocol, TypeVar
@@ -47,6 +48,9 @@ class Card:
     def html(self) -> str:
         """Return one ``<div>`` with its style sheet."""
         return "\n".join(['<div class="kl-card">', style(__package__, "card.css"), html_of(self.sections), "</div>"])
+
+    __repr__ = text
+    _repr_html_ = html
 
 
 def lines_of(blocks: Sequence[Block], width: int = UNLIMITED) -> list[str]:
@@ -174,33 +178,15 @@ class PlainText:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """HTML such as a picture, drawn when the card is rendered; a terminal shows the lines of ``write``, or nothing."""
+    """HTML such as a picture, drawn when the card is rendered; a terminal shows ``lines``, by default none."""
 
-    draw: Callable[[], str]
-    write: Callable[[int], list[str]] = lambda _: []
-
-    def lines(self, width: int) -> list[str]:
-        """Return the lines."""
-        return self.write(width)
-
-    def html(self) -> str:
-        """Return the HTML, or ""."""
-        return self.draw()
+    html: Callable[[], str]
+    lines: Callable[[int], list[str]] = lambda _: []
 
 
-@dataclass(frozen=True, slots=True)
-class TextOnly:
-    """Lines that a terminal shows in place of a picture."""
-
-    text: Sequence[str]
-
-    def lines(self, width: int) -> list[str]:
-        """Return the lines."""
-        return wrap_lines(self.text, width)
-
-    def html(self) -> str:
-        """Return nothing."""
-        return ""
+def text_only(text: Sequence[str]) -> Drawing:
+    """Return lines that a terminal shows in place of a picture."""
+    return Drawing(lambda: "", partial(wrap_lines, text))
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,8 @@ def bundle_of(result: Any) -> Bundle:
     from kernellab.views.card_table import BUNDLES
 
     kind = next((kind for kind in type(result).__mro__ if kind in BUNDLES), None)
-    return {"text/plain": repr(result)} if kind is None else BUNDLES[kind](result)
+    shown = {"text/plain": repr(result)} if kind is None else BUNDLES[kind](result)
+    return bundle_of_card(shown) if isinstance(shown, Card) else shown
 
 
 def bundle_of_card(card: Card) -> Bundle:

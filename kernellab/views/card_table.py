@@ -33,7 +33,6 @@ from kernellab.tune.result import Tuning
 from kernellab.upgrade.gate_result import GateResult
 from kernellab.upgrade.result import Upgrade
 from kernellab.views.blocks import Card
-from kernellab.views.bundles import bundle_of_card
 from kernellab.views.cards import results
 from kernellab.views.cards.benchmark import benchmark_card, ceilings_text, comparison_card
 from kernellab.views.cards.diff import diff_html, diff_text
@@ -84,12 +83,8 @@ CARDS: Mapping[type, Callable[[Any], Card]] = {
 """The card of each type of result that is drawn as one."""
 
 
-def _bundle(card_of: Callable[[Any], Card]) -> Callable[[Any], Bundle]:
-    return lambda result: bundle_of_card(card_of(result))
-
-
-BUNDLES: Mapping[type, Callable[[Any], Bundle]] = {
-    **{kind: _bundle(card_of) for kind, card_of in CARDS.items()},
+BUNDLES: Mapping[type, Callable[[Any], Card | Bundle]] = {
+    **CARDS,
     Ceilings: lambda ceilings: {"text/plain": ceilings_text(ceilings)},
     CompiledDiff: lambda diff: {
         "text/plain": diff_text(diff.left, diff.right, diff.stage),

@@ -37,7 +37,9 @@ def option_words(compiled: Compiled) -> list[str]:
 
 def _stages_words(compiled: Compiled) -> list[str]:
     """Return the stages of the launch's option where a loop takes them, then those of loops with their own."""
-    stages, words, own = compiled.options.get("num_stages"), list[str](), list(_loops_with_stages(compiled))
+    stages, words = compiled.options.get("num_stages"), list[str]()
+    ends = stage_lines("ttir", compiled.ttir) if "ttir" in compiled.stages else ()
+    own = [(end.place.line, int(match[1])) for end in ends if (match := _STAGES_OF_LOOP.search(end.text))]
     if isinstance(stages, int) and is_pipelined(compiled) and len(own) < len(list(_loading_loops(compiled.graph))):
         words.append(plural(stages, "stage"))
     for line, count in own:
@@ -45,14 +47,6 @@ def _stages_words(compiled: Compiled) -> list[str]:
         instead = f" (not {stages})" if isinstance(stages, int) and stages != count else ""
         words.append(f"{plural(count, 'stage')} by tl.range{at}{instead}")
     return words
-
-
-def _loops_with_stages(compiled: Compiled) -> Iterator[tuple[int | None, int]]:
-    """Yield the line and the stages of each loop that ``tl.range(num_stages=)`` sets them for."""
-    if "ttir" in compiled.stages:
-        for line in stage_lines("ttir", compiled.ttir):
-            if match := _STAGES_OF_LOOP.search(line.text):
-                yield line.place.line, int(match[1])
 
 
 def is_pipelined(compiled: Compiled) -> bool:
@@ -116,7 +110,11 @@ def resource_facts(compiled: Compiled) -> tuple[Fact, ...]:
     Spills, stack, shared and tensor memory and scalar registers are there only where a kernel has some.
     """
     resources = compiled.resources
-    facts = [*_register_facts(resources), *_stack_facts(resources)]
+    facts, spills, stack = _register_facts(resources), resources.spill_bytes, resources.stack_bytes
+    if spills:
+        facts.append(Fact("spills", bytes_words(spills), "per thread", alarm=True))
+    if stack and stack != spills:
+        facts.append(Fact("stack", bytes_words(stack), "per thread"))
     if resources.shared_bytes:
         facts.append(Fact("shared memory", bytes_words(resources.shared_bytes)))
     if resources.tensor_memory_columns:
@@ -134,13 +132,6 @@ def _register_facts(resources: Resources) -> list[Fact]:
         spilled = f", {resources.scalar_spills:,} spilled" if resources.scalar_spills else ""
         facts.append(Fact("scalar registers", str(resources.scalar_registers), f"per wave{spilled}", bool(spilled)))
     return facts
-
-
-def _stack_facts(resources: Resources) -> list[Fact]:
-    """Return spilled bytes and the rest of the stack, per thread, where there are some."""
-    spills, stack = resources.spill_bytes, resources.stack_bytes
-    facts = [] if not spills else [Fact("spills", bytes_words(spills), "per thread", alarm=True)]
-    return facts + ([Fact("stack", bytes_words(stack), "per thread")] if stack and stack != spills else [])
 
 
 def _occupancy_fact(compiled: Compiled) -> Fact:

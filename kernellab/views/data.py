@@ -15,19 +15,13 @@ if TYPE_CHECKING:
     from kernellab.compile.types import Compiled
     from kernellab.explain.explanation import Explanation
     from kernellab.explain.prediction import Prediction
-    from kernellab.explain.profile import Profile
     from kernellab.explain.traffic.result import Traffic
     from kernellab.export.merging import Merged
-    from kernellab.export.write import Exported
     from kernellab.inside.equivalence import Equivalence
     from kernellab.inside.first_difference import FirstDifference
-    from kernellab.inside.timeline import Timeline
-    from kernellab.inside.values import Values
     from kernellab.ir.effects import Effects
     from kernellab.ir.graph import Graph
-    from kernellab.ir.layouts import Layouts
     from kernellab.launch.run import Run
-    from kernellab.registry.listing import Listing
     from kernellab.registry.regressions import Regressions
     from kernellab.tune.dispatch.result import Dispatch
     from kernellab.tune.result import Tuning
@@ -173,38 +167,16 @@ def dispatch_data(dispatch: Dispatch) -> dict[str, Any]:
     }
 
 
-def profile_data(profile: Profile) -> dict[str, Any]:
-    """Return a profile: a row per source line and instruction as `Profile.frame` has it, and the counters."""
-    fields = ("target", "device", "grid", "samples", "launches", "sessions", "seconds", "counters", "refused", "notes")
-    return {**selected_fields(profile, *fields), "rows": records(profile.frame)}
-
-
-def timeline_data(timeline: Timeline) -> dict[str, Any]:
-    """Return a timeline: its times in us, its waves and parts, and a row per program as `Timeline.frame` has it."""
-    fields = ("device", "grid", "multiprocessors", "span_us", "gap_us", "tail_us", "idle_share", "resolution_ns")
-    more = ("launch_us", "plain_us", "stamped_us", "overhead", "waves", "shares", "notes")
-    return {**selected_fields(timeline, *fields, *more), "rows": records(timeline.frame)}
-
-
-def values_data(values: Values) -> dict[str, Any]:
-    """Return the values of a launch: a row per value as `Values.frame` has it, without the tiles."""
-    return {**selected_fields(values, "grid", "where", "programs", "failure", "notes"), "rows": records(values.frame)}
-
-
 def first_difference_rows(difference: FirstDifference) -> list[dict[str, Any]]:
     """Return a row per side of a first difference."""
-    sides = zip(
-        difference.names, (difference.left, difference.right), difference.texts, difference.numbers, strict=True
-    )
+    values = (difference.left, difference.right)
+    sides = zip(difference.names, values, difference.texts, difference.numbers, strict=True)
     return [
         {
             "side": name,
             "line": value.line,
             "source": text,
-            "name": value.name,
-            "program": list(value.program),
-            "iteration": list(value.iteration),
-            "dtype": value.dtype,
+            **selected_fields(value, "name", "program", "iteration", "dtype"),
             "number": number,
         }
         for name, value, text, number in sides
@@ -214,26 +186,8 @@ def first_difference_rows(difference: FirstDifference) -> list[dict[str, Any]]:
 
 def equivalence_rows(equivalence: Equivalence) -> list[dict[str, Any]]:
     """Return a row per output of two kernels that were compared without a tolerance."""
-    return [
-        selected_fields(output, "name", "equal", "first", "different", "elements") for output in equivalence.outputs
-    ]
-
-
-def equivalence_data(equivalence: Equivalence) -> dict[str, Any]:
-    """Return a comparison without a tolerance: its sentence and findings, and a row per output."""
-    fields = ("summary", "equal", "unmodelled", "warnings", "notes")
-    return {**{name: plain(getattr(equivalence, name)) for name in fields}, "rows": equivalence_rows(equivalence)}
-
-
-def first_difference_data(difference: FirstDifference) -> dict[str, Any]:
-    """Return a first difference: its sentence and reason, and a row per side."""
-    fields = ("summary", "line", "reason", "element", "allowed", "compared", "programs")
-    return {**{name: plain(getattr(difference, name)) for name in fields}, "rows": first_difference_rows(difference)}
-
-
-def layouts_data(layouts: Layouts) -> dict[str, Any]:
-    """Return the layouts of a kernel: a row per value as `Layouts.frame` has it."""
-    return {"target": layouts.target, "rows": records(layouts.frame)}
+    fields = ("name", "equal", "first", "different", "elements")
+    return [selected_fields(output, *fields) for output in equivalence.outputs]
 
 
 def graph_data(graph: Graph) -> dict[str, Any]:
@@ -284,11 +238,6 @@ def comparison_rows(comparison: Comparison) -> list[dict[str, Any]]:
     ]
 
 
-def listing_data(listing: Listing) -> dict[str, Any]:
-    """Return the versions that match a search."""
-    return selected_fields(listing, "search", "rows")
-
-
 def merged_data(merged: Merged) -> dict[str, Any]:
     """Return the rows of `Merged.frame`, and the conflicts as sentences with their kind."""
     from kernellab.views.cards.kernels import conflict_words
@@ -321,8 +270,3 @@ def gate_data(result: GateResult) -> dict[str, Any]:
     from kernellab.upgrade.gate_result import gate_fields  # loads Triton
 
     return {name: plain(value) for name, value in gate_fields(result).items()}
-
-
-def exported_data(exported: Exported) -> dict[str, Any]:
-    """Return path, kind and notes of an export."""
-    return plain(exported)  # type: ignore[no-any-return]

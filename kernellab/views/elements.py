@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from html import escape
 from importlib import resources
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, TypeVar
 
 from kernellab.errors import share_text, three_digits, time_text
 from kernellab.ir.operations import Access
@@ -18,10 +19,13 @@ if TYPE_CHECKING:
     from kernellab.compile.types import Compiled
     from kernellab.explain.prediction import Prediction
     from kernellab.ir.effects import Effects, UnknownEffect
+    from kernellab.launch.recorded_values import RecordedValue
 
 PAST = {Access.READ: "read", Access.WRITE: "written", Access.ATOMIC: "atomic"}
 MARKS = {Access.READ: "▽", Access.WRITE: "△", Access.ATOMIC: "⬡"}
 _KIB = 1024
+Item = TypeVar("Item")
+Key = TypeVar("Key")
 _CODE = re.compile(r"``?([^`\n]+)``?")
 
 
@@ -122,12 +126,29 @@ def unknown_words(effect: UnknownEffect) -> str:
     return f"{effect.operation}{place} {what} unknown memory: {effect.reason}"
 
 
-def cannot_run_words(compiled: Compiled) -> str:
-    """Return why the kernel cannot run on its target, or ""."""
-    resources = compiled.resources
-    if resources.fits:
-        return ""
-    return f"cannot run on {compiled.target}: {resources.why_not or 'it exceeds a limit of the target'}"
+def value_name(value: RecordedValue) -> str:
+    """Return the variable of a value, or the access with its argument: ``store out``."""
+    return value.name or f"{value.kind.value} {value.argument or ''}".strip()
+
+
+def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Return items by their key, in their order."""
+    groups: dict[Key, list[Item]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
+
+
+def longest_times(times_s: Mapping[Item, float], least_s: float) -> list[tuple[Item, float]]:
+    """Return the times of more than ``least_s`` seconds, the longest first; one at least."""
+    longest = sorted(times_s.items(), key=lambda pair: -pair[1])
+    return [(name, seconds) for name, seconds in longest if seconds > least_s] or longest[:1]
+
+
+def runs_of(items: Sequence[object]) -> list[range]:
+    """Return the places of each run of equal neighbours."""
+    starts = [at for at, item in enumerate(items) if at == 0 or item != items[at - 1]]
+    return [range(first, end) for first, end in pairwise([*starts, len(items)])]
 
 
 def spans_words(spans: Iterable[tuple[int, int]]) -> str:

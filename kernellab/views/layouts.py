@@ -6,14 +6,12 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from html import escape
-from itertools import groupby
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import UsageError, plural
 from kernellab.ir.layouts import Index, LaidOutValue, Layout, Layouts, MemoryLayout, RegisterLayout, TensorMemoryLayout
-from kernellab.views.blocks import Block, Card, Drawing, Heading, Message, Section, Table, TextOnly
-from kernellab.views.elements import file_text, style_sheet
+from kernellab.views.blocks import Block, Card, Drawing, Heading, Message, Section, Table, text_only
+from kernellab.views.elements import runs_of, style_sheet
 from kernellab.views.figures.raster import without_fallbacks
 from kernellab.views.graph.drawing import svg_element
 from kernellab.views.palette import SERIES, fill_in
@@ -51,7 +49,13 @@ def tile_maps(layout: Layout, element_bits: int = 32) -> tuple[TileMap, ...]:
     if isinstance(layout, MemoryLayout):
         return (_corner(layout.banks(element_bits), flat, "bank", "the bank of shared memory that holds it"),)
     if isinstance(layout, TensorMemoryLayout):
-        return _tensor_memory_maps(layout, flat)
+        rows, columns = ({element: place[axis] for element, place in layout.places.items()} for axis in (0, 1))
+        reaching = {element: row // _ROWS_OF_A_WARP for element, row in rows.items()}
+        return (
+            _whole(reaching, flat, "the warp of four that reaches it in tensor memory"),
+            _corner(rows, flat, "row", "the row of tensor memory that holds it"),
+            _corner(columns, flat, "column", "the column of tensor memory, as wide as an element"),
+        )
     holders = layout.holders()
     warps, lanes, registers = (
         {element: getattr(holder, unit) for element, holder in holders.items()} for unit in ("warp", "lane", "register")
@@ -62,16 +66,6 @@ def tile_maps(layout: Layout, element_bits: int = 32) -> tuple[TileMap, ...]:
         _whole(warps, flat, f"the warp that holds it{more}"),
         _corner(lanes, flat, "lane", "the lane of its warp"),
         _corner(registers, flat, "register", "the register of its lane"),
-    )
-
-
-def _tensor_memory_maps(layout: TensorMemoryLayout, flat: _Flat) -> tuple[TileMap, ...]:
-    rows, columns = ({element: place[axis] for element, place in layout.places.items()} for axis in (0, 1))
-    warps = {element: row // _ROWS_OF_A_WARP for element, row in rows.items()}
-    return (
-        _whole(warps, flat, "the warp of four that reaches it in tensor memory"),
-        _corner(rows, flat, "row", "the row of tensor memory that holds it"),
-        _corner(columns, flat, "column", "the column of tensor memory, as wide as an element"),
     )
 
 
@@ -95,13 +89,6 @@ def _element_index(row: int, column: int, flat: _Flat) -> Index:
     if flat[2] >= 2:
         return (*(0,) * (flat[2] - 2), row, column)
     return (row * flat[1] + column,) if flat[2] else ()
-
-
-def corner_of(shape: Index) -> list[Index]:
-    """Return the elements that the maps of a corner show, row by row."""
-    flat = _flatten(shape)
-    rows, columns = min(flat[0], CORNER[0]), min(flat[1], CORNER[1])
-    return [_element_index(row, column, flat) for row in range(rows) for column in range(columns)]
 
 
 def _corner(numbers: Mapping[Index, int], flat: _Flat, unit: str, words: str) -> TileMap:
@@ -136,10 +123,9 @@ def _runs(tile: TileMap) -> dict[int, list[tuple[int, int, int]]]:
     """Return, by number, the runs of cells in a row: row, first column, length."""
     runs: dict[int, list[tuple[int, int, int]]] = {}
     for row in range(tile.rows):
-        cells = ((tile.numbers[row, column], column) for column in range(tile.columns))
-        for number, run in groupby(cells, key=itemgetter(0)):
-            columns = [column for _, column in run]
-            runs.setdefault(number, []).append((row, columns[0], len(columns)))
+        numbers = [tile.numbers[row, column] for column in range(tile.columns)]
+        for run in runs_of(numbers):
+            runs.setdefault(numbers[run.start], []).append((row, run.start, len(run)))
     return runs
 
 
@@ -181,7 +167,7 @@ def layouts_card(layouts: Layouts, uid: str = "layouts") -> Card:
     ]
     table = Table(("value", "made by", "line", "type", "layout"), rows)
     blocks: list[Block] = [
-        TextOnly([f"{layouts.kernel}  {layouts.target}", *(f"  {line}" for line in table.lines())]),
+        text_only([f"{layouts.kernel}  {layouts.target}", *(f"  {line}" for line in table.lines())]),
         Drawing(lambda: _tiles_html(layouts, uid)),
     ]
     return Card([Section(Heading(layouts.kernel, facts, in_text=False), blocks)])
@@ -203,15 +189,6 @@ def tile_key(value: LaidOutValue) -> Key:
     return str(value.encoding), value.shape, value.element_bits if "shared" in value.encoding.kind else 0
 
 
-def tiles_of(layouts: Layouts, most: int) -> dict[Key, LaidOutValue]:
-    """Return a value for each drawn layout and shape, ``most`` of them, by interest."""
-    tiles: dict[Key, LaidOutValue] = {}
-    for value in sorted(layouts.values, key=_interest, reverse=True):
-        if len(tiles) < most:
-            tiles.setdefault(tile_key(value), value)
-    return tiles
-
-
 _PRODUCTS = {"nvidia_mma": 4, "amd_mfma": 4, "amd_wmma": 4, "tensor_memory_encoding": 4}
 _INTEREST = {"slice": 0, "blocked": 1, "dot_op": 3, **_PRODUCTS}  # 2 for values in shared memory
 
@@ -223,8 +200,7 @@ def most_interesting(layouts: Layouts) -> LaidOutValue:
 
 def _interest(value: LaidOutValue) -> tuple[bool, int]:
     """Rank values: results of tensor cores, operands and shared memory, whole tiles, rows."""
-    kind = value.encoding.kind
-    return min(value.shape, default=1) > 1, _INTEREST.get(kind, 2)
+    return min(value.shape, default=1) > 1, _INTEREST.get(value.encoding.kind, 2)
 
 
 def type_words(value: LaidOutValue) -> str:
@@ -236,16 +212,11 @@ def type_words(value: LaidOutValue) -> str:
 def layout_card(value: LaidOutValue, uid: str = "layout") -> Card:
     """Return the tile of one value; ``uid`` is as for `layouts_card`."""
     drawn = Drawing(lambda: _tiles_html(Layouts("", "", (value,)), uid))
-    return Card([Section(None, [TextOnly([f"{value.name}  {value.encoding}"]), drawn])])
+    return Card([Section(None, [text_only([f"{value.name}  {value.encoding}"]), drawn])])
 
 
 _HIDDEN = 'style="display:none"'  # where a page drops style sheets, which overrule it
 _FIRST_UNIT = 1  # by lane, which tells most
-
-
-def tiles_script() -> str:
-    """Return the script of the pane, which names the owner of the element under the pointer."""
-    return file_text(__package__, "tiles.js")
 
 
 class TilesPane:
@@ -258,7 +229,10 @@ class TilesPane:
 
     def __init__(self, layouts: Layouts, most: int, uid: str, numbers: Mapping[LineKey, int]) -> None:
         self._uid, self._layouts, self._numbers = uid, layouts, numbers
-        self._tiles = tiles_of(layouts, most)
+        self._tiles: dict[Key, LaidOutValue] = {}  # a value for each drawn layout and shape, by interest
+        for value in sorted(layouts.values, key=_interest, reverse=True):
+            if len(self._tiles) < most:
+                self._tiles.setdefault(tile_key(value), value)
         self._at = {key: number for number, key in enumerate(self._tiles)}
         self._left_out = len({tile_key(value) for value in layouts.values} - set(self._tiles))
 
@@ -350,6 +324,8 @@ def _data(layout: Layout, element_bits: int) -> dict[str, Any]:
     if isinstance(layout, RegisterLayout):
         bases = {"register": layout.registers, "lane": layout.lanes, "warp": layout.warps}
         return {"shape": layout.shape, **bases}
-    places = [layout.places[element] for element in corner_of(layout.shape)]
+    flat = _flatten(layout.shape)
+    shown = ((row, column) for row in range(min(flat[0], CORNER[0])) for column in range(min(flat[1], CORNER[1])))
+    places = [layout.places[_element_index(*cell, flat)] for cell in shown]
     bits = {"bits": element_bits} if isinstance(layout, MemoryLayout) else {}
     return {"shape": layout.shape, **bits, "places": places}

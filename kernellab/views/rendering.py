@@ -181,6 +181,12 @@ _EMPTY = {
     Run: ("argument", "changed"),
 }
 """The head of a table without rows, of a type that has no frame."""
+
+
+def _fields_and_rows(*fields: str) -> Callable[[Any], Mapping[str, Any]]:
+    return lambda result: {**as_data.selected_fields(result, *fields), "rows": ROWS[type(result)](result)}
+
+
 DATA: Mapping[type, Callable[[Any], Mapping[str, Any]]] = {
     Tuning: as_data.tuning_data,
     Benchmark: as_data.benchmark_data,
@@ -188,17 +194,22 @@ DATA: Mapping[type, Callable[[Any], Mapping[str, Any]]] = {
     Traffic: as_data.traffic_data,
     Explanation: as_data.explanation_data,
     Prediction: as_data.prediction_data,
-    Profile: as_data.profile_data,
-    Timeline: as_data.timeline_data,
-    Values: as_data.values_data,
-    FirstDifference: as_data.first_difference_data,
-    Equivalence: as_data.equivalence_data,
+    Profile: _fields_and_rows(
+        *("target", "device", "grid", "samples", "launches", "sessions", "seconds", "counters", "refused", "notes")
+    ),
+    Timeline: _fields_and_rows(
+        *("device", "grid", "multiprocessors", "span_us", "gap_us", "tail_us", "idle_share", "resolution_ns"),
+        *("launch_us", "plain_us", "stamped_us", "overhead", "waves", "shares", "notes"),
+    ),
+    Values: _fields_and_rows("grid", "where", "programs", "failure", "notes"),
+    FirstDifference: _fields_and_rows("summary", "line", "reason", "element", "allowed", "compared", "programs"),
+    Equivalence: _fields_and_rows("summary", "equal", "unmodelled", "warnings", "notes"),
     Comparison: as_data.comparison_data,
     Effects: as_data.effects_data,
     Graph: as_data.graph_data,
     Compiled: as_data.compiled_data,
     Run: as_data.run_data,
-    Layouts: as_data.layouts_data,
+    Layouts: _fields_and_rows("target"),
 }
 """The content of a ``.json`` by type of result."""
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import linecache
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kernellab.checking.comparison import Check
 from kernellab.compile.argument_values import ArgumentValue
-from kernellab.compile.types import Compiled, Parameter
+from kernellab.compile.types import Compiled
 from kernellab.display import Displayable
 from kernellab.errors import KernellabError
 from kernellab.explain.alignment import NarrowAccess, narrow_accesses
@@ -41,11 +41,6 @@ class ArgumentReport:
     changed: int | None = None
     value: ArgumentValue | None = None
     narrow: tuple[NarrowAccess, ...] = ()
-
-    @property
-    def elements(self) -> int | None:
-        """The number of elements of a tensor, where it is known."""
-        return None if self.value is None else self.value.elements
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,23 +106,16 @@ def argument_reports(
     ``values`` are the arguments by name, where they are known.
     """
     narrow = narrow_accesses(compiled, {name: value.value for name, value in values.items()})
-    rows = (row for parameter in compiled.parameters for row in _rows(parameter, compiled.effects, run))
-    return tuple(replace(row, value=values.get(row.name), narrow=narrow.get(row.name, ())) for row in rows)
-
-
-def _rows(parameter: Parameter, effects: Effects, run: Run | None) -> Iterator[ArgumentReport]:
-    members = [name for name in effects.arguments if name == parameter.name or name.startswith(f"{parameter.name}[")]
-    if parameter.name not in members:
-        yield ArgumentReport(parameter.name, parameter.type, parameter.specialization, None)
-    for name in members:
-        plain = name == parameter.name
-        yield ArgumentReport(
-            name=name,
-            type=parameter.type if plain else "member",
-            specialization=parameter.specialization if plain else "",
-            lines=access_lines(effects, name),
-            changed=run.changed.get(name) if run is not None else None,
-        )
+    effects, rows = compiled.effects, list[ArgumentReport]()
+    for own in compiled.parameters:
+        memory = [name for name in effects.arguments if name == own.name or name.startswith(f"{own.name}[")]
+        for name in memory if own.name in memory else [own.name, *memory]:
+            kind, specialization = (own.type, own.specialization) if name == own.name else ("member", "")
+            lines = access_lines(effects, name) if name in memory else None
+            changed = run.changed.get(name) if run is not None and name in memory else None
+            given = values.get(name), narrow.get(name, ())
+            rows.append(ArgumentReport(name, kind, specialization, lines, changed, *given))
+    return tuple(rows)
 
 
 def access_lines(effects: Effects, argument: str) -> Mapping[Access, tuple[int, ...]]:
@@ -160,7 +148,7 @@ _RESOURCES = ("registers", "spill_bytes", "stack_bytes", "shared_bytes", "occupa
 
 
 def _facts(report: KernelReport) -> dict[str, Any]:
-    compiled, run, check = report.compiled, report.run, report.check
+    compiled, run, check, prediction = report.compiled, report.run, report.check, report.prediction
     touched = {
         name: [argument.name for argument in report.arguments if kind in (argument.lines or {})]
         for name, kind in (("reads", Access.READ), ("writes", Access.WRITE), ("atomics", Access.ATOMIC))
@@ -178,19 +166,13 @@ def _facts(report: KernelReport) -> dict[str, Any]:
         "grid": None if report.grid is None else list(report.grid),
         "where": run.where if run else None,
         "seconds": run.seconds if run else None,
-        **_predicted_facts(report.prediction),
-        "findings": len(run.findings) if run else 0,
-        "equal": check.equal if check else None,
-        "max_error": check.max_error if check and math.isfinite(check.max_error) else None,
-    }
-
-
-def _predicted_facts(prediction: Prediction | None) -> dict[str, Any]:
-    return {
         "predicted_seconds": prediction.time_ms / 1e3 if prediction else None,
         "predicted_low_seconds": prediction.low_ms / 1e3 if prediction else None,
         "predicted_high_seconds": prediction.high_ms / 1e3 if prediction else None,
         "predicted_for": prediction.device if prediction else None,
+        "findings": len(run.findings) if run else 0,
+        "equal": check.equal if check else None,
+        "max_error": check.max_error if check and math.isfinite(check.max_error) else None,
     }
 
 

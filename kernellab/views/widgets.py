@@ -285,12 +285,8 @@ def explorer(subject: Compiled | KernelReport | CellReport, *, opened: str | Non
     Raises:
         UsageError: ``subject`` is none of that.
     """
-    report = _report_of(subject)
-    if report is not None:
-        return Explorer(report.compiled, report.text, opened=opened)
-    if isinstance(subject, Compiled):
-        return Explorer(subject, opened=opened)
-    raise UsageError(f"explorer() shows a compiled kernel; got {_words(subject)}. {_REMEDY}")
+    compiled, text = _subject_and_text(subject, Compiled, "explorer() shows a compiled kernel")
+    return Explorer(compiled, text, opened=opened)
 
 
 @verb
@@ -309,28 +305,23 @@ def graph_view(
     Raises:
         UsageError: ``subject`` is none of that, or there is no such view or argument.
     """
-    report = _report_of(subject)
-    if report is not None:
-        return GraphView(report.compiled, effects, view=view, argument=argument, text=report.text.own)
-    if isinstance(subject, Compiled | Graph):
-        return GraphView(subject, effects, view=view, argument=argument)
-    raise UsageError(f"graph_view() shows a graph or a compiled kernel; got {_words(subject)}. {_REMEDY}")
+    shown, text = _subject_and_text(subject, Compiled | Graph, "graph_view() shows a graph or a compiled kernel")
+    return GraphView(shown, effects, view=view, argument=argument, text=None if text is None else text.own)
 
 
-_REMEDY = "Compile the kernel first: lab.compile(kernel, *args)."
-
-
-def _report_of(subject: object) -> KernelReport | None:
+def _subject_and_text(subject: object, kinds: Any, what: str) -> tuple[Any, SourceText | None]:
+    """Return the subject of a view, with the text of one that a cell reports on."""
     if isinstance(subject, CellReport):
-        if len(subject.kernels) == 1:
-            return subject.kernels[0]
-        names = ", ".join(kernel.label for kernel in subject.kernels) or "none"
-        raise UsageError(f"The cell has {len(subject.kernels)} kernels ({names}); name one: report.kernels[0].")
-    return subject if isinstance(subject, KernelReport) else None
-
-
-def _words(subject: object) -> str:
-    return f"{type(subject).__module__}.{type(subject).__qualname__}"
+        if len(subject.kernels) != 1:
+            names = ", ".join(kernel.label for kernel in subject.kernels) or "none"
+            raise UsageError(f"The cell has {len(subject.kernels)} kernels ({names}); name one: report.kernels[0].")
+        subject = subject.kernels[0]
+    if isinstance(subject, KernelReport):
+        return subject.compiled, subject.text
+    if not isinstance(subject, kinds):
+        got = f"{type(subject).__module__}.{type(subject).__qualname__}"
+        raise UsageError(f"{what}; got {got}. Compile the kernel first: lab.compile(kernel, *args).")
+    return subject, None
 
 
 class ValuesView(GraphView):
@@ -359,7 +350,7 @@ class ValuesView(GraphView):
         place, pictures = self._page.place(last), self._page.pictures
         state = {"html": self._page.widget_html(), "colours": colours, "position": last, "tile": self._page.tile(last)}
         state |= {"file": place.file, "line": place.line}
-        if pictures is None:
+        if isinstance(pictures, str):
             WidgetWithStill.__init__(self, **state)
         else:
             self._start(pictures, None, "", **state)

@@ -93,6 +93,10 @@ def test_the_sizes_of_the_plane_can_be_named() -> None:
     figure = plane_figure(found(), across="N", down="M")
     assert figure is not None
     assert figure.axes[0].get_xlabel() == "N"
+    for across, down in (("N", ""), ("", "M"), ("N", "N")):
+        figure = plane_figure(found(), across=across, down=down)
+        assert figure is not None
+        assert (figure.axes[0].get_xlabel(), figure.axes[0].get_ylabel()) == ("N", "M")
     with pytest.raises(UsageError, match="Q"):
         plane_figure(found(), across="Q")
 

@@ -134,9 +134,10 @@ def untouched_words(argument: ArgumentReport, effects: Effects) -> str:
 def changed_words(argument: ArgumentReport) -> str:
     """Return the number of changed elements of an argument in words; "" where it was only read."""
     is_only_read = argument.lines is not None and set(argument.lines) <= {Access.READ}
-    if argument.changed is None or argument.elements is None or (is_only_read and not argument.changed):
+    total = None if argument.value is None else argument.value.elements
+    if argument.changed is None or total is None or (is_only_read and not argument.changed):
         return ""
-    return changes_words(argument.changed, argument.elements)
+    return changes_words(argument.changed, total)
 
 
 def changes_words(changed: int, total: int | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from kernellab.benchmark.comparison import Comparison
@@ -25,13 +26,13 @@ from kernellab.views.blocks import (
     PlainText,
     Section,
     Table,
-    TextOnly,
     notes,
     table_of,
+    text_only,
 )
 from kernellab.views.cards.diff import diff_html, diff_text
 from kernellab.views.compile_facts import resource_facts
-from kernellab.views.elements import interval, number, predicted_words
+from kernellab.views.elements import grouped, interval, number, predicted_words
 from kernellab.views.figures.canvas import figure_block, value_text
 from kernellab.views.figures.sweep import roofline_figure, sweep_figure, sweep_heat_map
 
@@ -69,7 +70,7 @@ def benchmark_card(benchmark: Benchmark, *, rest_is: str = "in .frame") -> Card:
         Fold(plural(count, "row"), [_table(benchmark, rest_is)], is_open=count <= _HTML_ROWS),
         *(Message(line, WARNING) for line in _failures(benchmark)),
         *notes(benchmark.notes),
-        TextOnly(reasons),
+        text_only(reasons),
     ]
     device = benchmark.provenance.get("device") or benchmark.provenance.get("target") or ""
     facts = [f"over {', '.join(benchmark.swept)}", str(device)]
@@ -155,12 +156,9 @@ def _swept_value(name: str, row: BenchmarkRow) -> str:
 
 
 def _failures(benchmark: Benchmark) -> list[str]:
-    failed: dict[tuple[str, str, str], list[BenchmarkRow]] = {}
-    for row in benchmark.rows:
-        if row.status not in {Status.OK, Status.NOT_TIMED}:
-            failed.setdefault((row.status, row.implementation, row.reason), []).append(row)
+    failed = (row for row in benchmark.rows if row.status not in {Status.OK, Status.NOT_TIMED})
     lines = []
-    for (status, name, reason), rows in failed.items():
+    for (status, name, reason), rows in grouped(failed, attrgetter("status", "implementation", "reason")).items():
         point = ", ".join(f"{key}={value_text(value)}" for key, value in rows[0].point if value is not None)
         more = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
         lines.append(f"{status}: {name} at {point}{more}: {reason}")
@@ -179,7 +177,7 @@ def comparison_card(comparison: Comparison) -> Card:
     if left is not None and right is not None:
         names, sources = comparison.names, comparison.sources
         blocks.append(Drawing(lambda: diff_html(left, right, names=names, sources=sources)))
-        blocks.append(TextOnly(diff_text(left, right, names=names, sources=sources).split("\n")))
+        blocks.append(text_only(diff_text(left, right, names=names, sources=sources).split("\n")))
     elif any(comparison.failures):  # a function of torch has no lines in common with a kernel
         blocks.append(PlainText(comparison.source_diff))
     heading = Heading(f"{comparison.names[0]} vs {comparison.names[1]}", in_text=False)

@@ -15,6 +15,7 @@ from kernellab.ir.operations import Access
 from kernellab.launch.run import Finding, Run, Severity, finding_words
 from kernellab.views import elements
 from kernellab.views.blocks import (
+    WARNING,
     WIDTH,
     Block,
     Card,
@@ -24,9 +25,9 @@ from kernellab.views.blocks import (
     Message,
     PlainText,
     Section,
-    TextOnly,
     join_parts,
     notes,
+    text_only,
     wrap_lines,
 )
 from kernellab.views.cards.arguments import argument_lines, argument_table, check_lines, check_picture, check_words
@@ -39,7 +40,7 @@ from kernellab.views.report import AnnotatedLine, CellReport, KernelReport, anno
 
 _PLACES = {"interpreter": "on the interpreter", "gpu": "on the GPU"}
 _MOST_CHANGED = 3
-_SEVERITY_STYLES = {Severity.ERROR: "kl-alert", Severity.WARNING: "kl-note kl-warn"}
+_SEVERITY_STYLES = {Severity.ERROR: "kl-alert", Severity.WARNING: WARNING}
 _DARKEST = 0.42  # of what marks the work of a line
 _INDENT = "  "
 
@@ -69,27 +70,22 @@ def _stage(report: KernelReport, name: str) -> Block:
     """Return the text of a stage, for a terminal."""
     from kernellab.views.explorers.exploration import stage_text  # most cards show none
 
-    return TextOnly([f"{report.label} {name}", *stage_text(report.compiled, name).split("\n")])
+    return text_only([f"{report.label} {name}", *stage_text(report.compiled, name).split("\n")])
 
 
 def kernel_blocks(report: KernelReport) -> list[Block]:
     """Return one kernel's messages, arguments, resources, predicted time, explanation and printed output."""
+    arguments, effects, checks = report.arguments, report.compiled.effects, report.checks
     blocks: list[Block] = [
-        *(Message(words, css) for css, words in _alerts(report)),
-        *(
-            Drawing(partial(check_picture, check), partial(wrap_lines, [*check_lines(check)]))
-            for check in report.checks
-        ),
+        *_alerts(report),
+        *(Drawing(partial(check_picture, check), partial(wrap_lines, [*check_lines(check)])) for check in checks),
         *notes(remarks(report), "note: "),
-        Drawing(
-            partial(argument_table, report.arguments, report.compiled.effects),
-            partial(argument_lines, report.arguments, report.compiled.effects),
-        ),
+        Drawing(partial(argument_table, arguments, effects), partial(argument_lines, arguments, effects)),
         Drawing(partial(_resource_numbers, report), partial(_resource_lines, report)),
     ]
     if report.explanation is None:  # which has a time of its own
         blocks.extend(_predicted_time(report))
-    if report.explanation is not None:
+    else:
         from kernellab.views.cards.explanation import answer_blocks  # most cards have none
 
         answer, limit = answer_blocks(report.explanation), f"limited by {report.explanation.bound}"
@@ -107,32 +103,30 @@ def _predicted_time(report: KernelReport) -> Iterator[Block]:
         yield Message(report.why_unpredicted)
 
 
-def _alerts(report: KernelReport) -> Iterator[tuple[str, str]]:
-    cannot_run = elements.cannot_run_words(report.compiled)
-    if cannot_run:
-        yield "kl-alert", cannot_run
+def _alerts(report: KernelReport) -> Iterator[Message]:
+    target, resources = report.compiled.target, report.compiled.resources
+    if not resources.fits:
+        why_not = resources.why_not or "it exceeds a limit of the target"
+        yield Message(f"cannot run on {target}: {why_not}", "kl-alert")
     for finding in report.run.findings if report.run else ():
         yield finding_alert(finding)
     if report.birth is not None:
-        yield "kl-note kl-warn", report.birth
+        yield Message(report.birth, WARNING)
     for effect in report.compiled.effects.unknown:
-        yield "kl-note kl-warn", f"unknown: {elements.unknown_words(effect)}"
-    for equal, words in check_words(report.checks, _store_lines(report)):
-        yield "kl-note kl-good" if equal else "kl-alert", words
+        yield Message(f"unknown: {elements.unknown_words(effect)}", WARNING)
+    lines_of = {row.name: row.lines or {} for row in report.arguments}
+    stores = {name: (*of.get(Access.WRITE, ()), *of.get(Access.ATOMIC, ())) for name, of in lines_of.items()}
+    for equal, words in check_words(report.checks, stores):
+        yield Message(words, "kl-note kl-good" if equal else "kl-alert")
     for check in report.checks:
         for hint in check.hints:
-            yield "kl-note kl-hint", f"hint: {hint}"
+            yield Message(f"hint: {hint}", "kl-note kl-hint")
 
 
-def _store_lines(report: KernelReport) -> dict[str, tuple[int, ...]]:
-    """Return the source lines that write each argument, atomics included."""
-    lines_of = {row.name: row.lines or {} for row in report.arguments}
-    return {name: (*of.get(Access.WRITE, ()), *of.get(Access.ATOMIC, ())) for name, of in lines_of.items()}
-
-
-def finding_alert(finding: Finding) -> tuple[str, str]:
-    """Return the style and the words of a finding of a run."""
-    return _SEVERITY_STYLES.get(finding.severity, "kl-note"), f"{finding.severity}: {finding_words(finding)}"
+def finding_alert(finding: Finding) -> Message:
+    """Return the message of a finding of a run."""
+    style = _SEVERITY_STYLES.get(finding.severity, "kl-note")
+    return Message(f"{finding.severity}: {finding_words(finding)}", style)
 
 
 def _resource_lines(report: KernelReport, width: int) -> list[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from enum import StrEnum
 from html import escape
-from itertools import groupby, pairwise, zip_longest
+from itertools import groupby, zip_longest
 
 from kernellab.compile import DIFF_STAGES, STAGES
 from kernellab.compile.types import Compiled
@@ -17,7 +17,7 @@ from kernellab.errors import UsageError, choice_message, plural
 from kernellab.ir.instructions import kind_counts
 from kernellab.ir.lines import stage_lines
 from kernellab.views.compile_facts import is_pipelined, option_words, resource_facts
-from kernellab.views.elements import Fact, code_line, style
+from kernellab.views.elements import Fact, code_line, runs_of, style
 from kernellab.views.explorers.exploration import explore, stage_text
 
 CONTEXT_LINES = 3
@@ -66,7 +66,14 @@ _NUMBERED = {
 
 def diff_rows(name: str, left: Sequence[str], right: Sequence[str]) -> tuple[DiffRow, ...]:
     """Return the rows of two texts of the stage ``name``, with `CONTEXT_LINES` equal ones around each difference."""
-    return tuple(_with_context(list(_rows(left, right, _without_numbers(name, left), _without_numbers(name, right)))))
+    rows = list(_rows(left, right, _without_numbers(name, left), _without_numbers(name, right)))
+    differing = [at for at, row in enumerate(rows) if row.change not in {Change.SAME, Change.RENAMED}]
+    near = {at for spot in differing for at in range(spot - CONTEXT_LINES, spot + CONTEXT_LINES + 1)}
+    shown = list[DiffRow]()
+    for is_near, group in groupby(enumerate(rows), key=lambda pair: pair[0] in near):
+        lines = [row for _, row in group]
+        shown += lines if is_near else [DiffRow(Change.SKIPPED, skipped=len(lines))]
+    return tuple(shown)
 
 
 def _without_numbers(name: str, lines: Sequence[str]) -> list[str]:
@@ -78,7 +85,7 @@ def _without_numbers(name: str, lines: Sequence[str]) -> list[str]:
 
 def _rows(left: Sequence[str], right: Sequence[str], bare: Sequence[str], other: Sequence[str]) -> Iterator[DiffRow]:
     """Compare runs of equal lines: assembly repeats some lines thousands of times, which difflib takes for junk."""
-    one, two = _runs(bare), _runs(other)
+    one, two = runs_of(bare), runs_of(other)
     names, names_of_other = [bare[run[0]] for run in one], [other[run[0]] for run in two]
     counts = Counter(names_of_other)
     autojunk = sum(counts[name] for name in names) > _MEETINGS_AT_MOST  # pairs of equal names: the cost to be exact
@@ -93,11 +100,6 @@ def _rows(left: Sequence[str], right: Sequence[str], bare: Sequence[str], other:
                 yield DiffRow(_change(tag, first, second), first, second)
 
 
-def _runs(lines: Sequence[str]) -> list[range]:
-    starts = [at for at, line in enumerate(lines) if at == 0 or line != lines[at - 1]]
-    return [range(first, end) for first, end in pairwise([*starts, len(lines)])]
-
-
 def _run_lines(runs: Sequence[range], first: int, end: int) -> range:
     return range(runs[first].start, runs[end - 1].stop) if first < end else range(0)
 
@@ -110,16 +112,6 @@ def _change(tag: str, left: DiffSide | None, right: DiffSide | None) -> Change:
     if tag == "equal":
         return Change.SAME if left.text == right.text else Change.RENAMED
     return Change.CHANGED
-
-
-def _with_context(rows: Sequence[DiffRow]) -> Iterator[DiffRow]:
-    differing = [at for at, row in enumerate(rows) if row.change not in {Change.SAME, Change.RENAMED}]
-    near = {at for spot in differing for at in range(spot - CONTEXT_LINES, spot + CONTEXT_LINES + 1)}
-    for is_near, group in groupby(enumerate(rows), key=lambda pair: pair[0] in near):
-        if is_near:
-            yield from (row for _, row in group)
-        else:
-            yield DiffRow(Change.SKIPPED, skipped=sum(1 for _ in group))
 
 
 def changed_words(left: str, right: str) -> tuple[list[tuple[str, bool]], list[tuple[str, bool]]]:
@@ -153,10 +145,9 @@ def diff_html(
     _require(stage)
     heads = "".join(f"<th>{escape(name)}</th>" for name in names or _names(left, right))
     facts = ""
-    for pair in fact_pairs(left, right):
-        css = ' class="kd-differs"' if pair.differs else ""
-        cells = f"<th>{escape(pair.name)}</th><td>{escape(pair.left)}</td><td>{escape(pair.right)}</td>"
-        facts += f"<tr{css}>{cells}</tr>"
+    for name, one, two in _fact_pairs(left, right):
+        css = ' class="kd-differs"' if one != two else ""
+        facts += f"<tr{css}><th>{escape(name)}</th><td>{escape(one)}</td><td>{escape(two)}</td></tr>"
     body = [f'<table class="kd-facts"><thead><tr><th></th>{heads}</tr></thead><tbody>{facts}</tbody></table>']
     if stage != "resources":
         rows = _stage_rows(left, right, stage, sources)
@@ -179,9 +170,8 @@ def diff_text(
     """Return the same as text: the facts that differ, then the lines that do, with ``-`` and ``+``."""
     _require(stage)
     first, second = names or _names(left, right)
-    lines = [f"--- {first}", f"+++ {second}"]
-    differing = (pair for pair in fact_pairs(left, right) if pair.differs)
-    lines += [f"{pair.name}: {pair.left or 'none'} -> {pair.right or 'none'}" for pair in differing]
+    facts = [f"{name}: {a or 'none'} -> {b or 'none'}" for name, a, b in _fact_pairs(left, right) if a != b]
+    lines = [f"--- {first}", f"+++ {second}", *facts]
     if stage != "resources":
         rows = _stage_rows(left, right, stage, sources)
         lines += [_summary(stage, rows), *_unified_lines(rows)]
@@ -269,28 +259,12 @@ def _mark_pieces(pieces: Sequence[tuple[str, bool]]) -> str:
 _OPTIONS = ("num_ctas", "maxnreg", "enable_fp_fusion", "waves_per_eu", "matrix_instr_nonkdim")
 
 
-@dataclass(frozen=True, slots=True)
-class FactPair:
-    """One fact of two kernels, in words; "" where one of them has none."""
-
-    name: str
-    left: str
-    right: str
-
-    @property
-    def differs(self) -> bool:
-        """Whether the two kernels differ in it."""
-        return self.left != self.right
-
-
-def fact_pairs(left: Compiled, right: Compiled) -> tuple[FactPair, ...]:
-    """Return the resources of both, and of all else what differs."""
-    return tuple(
-        pair
-        for (one, is_shown), (two, is_shown_too) in zip(_sections(left), _sections(right), strict=True)
-        for name in dict.fromkeys([*one, *two])
-        if (pair := FactPair(name, one.get(name, ""), two.get(name, ""))).differs or is_shown or is_shown_too
-    )
+def _fact_pairs(left: Compiled, right: Compiled) -> Iterator[tuple[str, str, str]]:
+    """Yield name, left and right of the resources of both, and of all else what differs; "" where one has none."""
+    for (one, is_shown), (two, is_shown_too) in zip(_sections(left), _sections(right), strict=True):
+        for name in dict.fromkeys([*one, *two]):
+            if is_shown or is_shown_too or one.get(name, "") != two.get(name, ""):
+                yield name, one.get(name, ""), two.get(name, "")
 
 
 def _sections(compiled: Compiled) -> Iterator[tuple[Mapping[str, str], bool]]:

@@ -22,14 +22,14 @@ from kernellab.views.blocks import (
     Heading,
     Message,
     Section,
-    TextOnly,
     html_table,
     notes,
     table_of,
+    text_only,
     wrap_lines,
     wrap_text,
 )
-from kernellab.views.elements import dim, grid_words, prediction_sentence, share_bar
+from kernellab.views.elements import dim, grid_words, longest_times, prediction_sentence, share_bar
 from kernellab.views.explorers import explorer_html, heat_of, reasons_words
 from kernellab.views.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, WHITE, YELLOW
 
@@ -97,12 +97,10 @@ _COLOURS = (ORANGE, BLUE, GREEN, PURPLE, YELLOW, GREY)
 
 
 def profile_card(profile: Profile, *, uid: str = "") -> Card:
-    """Return the samples of a launch by line; ``uid`` is unique on a page."""
-    return Card([Section(Heading(profile.kernel, profile_facts(profile)), profile_blocks(profile, uid=uid))])
+    """Return why there are no samples, or the remarks, the stall reasons, the leading lines, and the explorer.
 
-
-def profile_blocks(profile: Profile, *, uid: str) -> list[Block]:
-    """Return why there are no samples, or the remarks, the stall reasons, the leading lines, and the explorer."""
+    ``uid`` is unique on a page.
+    """
     blocks: list[Block] = [Message(profile.refused, WARNING)] if profile.refused else []
     counters = [] if profile.counters is None else [counters_words(profile.counters)]
     blocks += notes([*counters, *profile.notes])
@@ -110,12 +108,12 @@ def profile_blocks(profile: Profile, *, uid: str) -> list[Block]:
         lines = [line for line in profile.lines[:_LINES] if line.samples]
         tips = [reasons_words(line.reasons) for line in lines]
         table = table_of(_COLUMNS, lines, tips=tips, left=("line", "main stall", "called from"))
-        blocks += [Drawing(lambda: _reasons_bar(profile)), TextOnly([reasons_words(profile.reasons)]), table]
+        blocks += [Drawing(lambda: _reasons_bar(profile)), text_only([reasons_words(profile.reasons)]), table]
     compiled, heat = profile.compiled, heat_of(profile)
     if compiled is not None and heat is not None:
         explorer = Drawing(lambda: explorer_html(compiled, opened="sass", uid=f"profile {uid}", heat=heat))
         blocks.append(Fold("Source and stages", [explorer], "share of the samples by line", is_open=True))
-    return blocks
+    return Card([Section(Heading(profile.kernel, profile_facts(profile)), blocks)])
 
 
 def profile_facts(profile: Profile) -> list[str]:
@@ -163,7 +161,7 @@ _LEAST_SHOWN = 0.02  # of the time of the launch
 def prediction_card(prediction: Prediction) -> Card:
     """Return the predicted time of a launch with its terms."""
     terms, total_s = {name: ms / 1e3 for name, ms in prediction.terms.items()}, prediction.time_ms / 1e3
-    lines = [f"  {name:<20}{time_text(seconds):>9}" for name, seconds in _longest_terms(terms, total_s)]
+    lines = [f"  {name:<20}{time_text(seconds):>9}" for name, seconds in longest_times(terms, _LEAST_SHOWN * total_s)]
     blocks: list[Block] = [
         Message(prediction_sentence(prediction)),
         Drawing(lambda: terms_table(terms, total_s), lambda width: lines),
@@ -177,11 +175,6 @@ def terms_table(terms: Mapping[str, float], total_s: float) -> str:
     rows = (
         f'<tr><th scope="row">{escape(name)}</th><td>{time_text(seconds)}</td>'
         f"<td>{share_bar(min(1.0, seconds / total_s))}</td></tr>"
-        for name, seconds in _longest_terms(terms, total_s)
+        for name, seconds in longest_times(terms, _LEAST_SHOWN * total_s)
     )
     return html_table(rows, [f'<th scope="col">{name}</th>' for name in ("unit", "time alone", "of the launch")])
-
-
-def _longest_terms(terms: Mapping[str, float], total_s: float) -> list[tuple[str, float]]:
-    longest = sorted(terms.items(), key=lambda term: -term[1])
-    return [(name, seconds) for name, seconds in longest if seconds > _LEAST_SHOWN * total_s] or longest[:1]

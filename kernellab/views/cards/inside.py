@@ -8,12 +8,12 @@ from itertools import groupby
 from kernellab.errors import plural, share_text, time_text
 from kernellab.inside.births import births_in
 from kernellab.inside.equivalence import Equivalence
-from kernellab.inside.first_difference import FirstDifference
+from kernellab.inside.first_difference import FirstDifference, line_text
 from kernellab.inside.timeline import Timeline, Wave
 from kernellab.inside.values import Values
 from kernellab.launch.recorded_values import RecordedValue
 from kernellab.views.blocks import WARNING, Block, Card, Drawing, Fold, Heading, Message, Section, notes, table_of
-from kernellab.views.elements import grid_words
+from kernellab.views.elements import grid_words, number, value_name
 from kernellab.views.figures.canvas import figure_block, value_text
 from kernellab.views.figures.inside import difference_figure, overhead_sentence, timeline_figure, values_figure
 from kernellab.views.values import ValuesPage
@@ -31,33 +31,24 @@ def values_card(values: Values) -> Card:
     columns = {
         "line": lambda value: str(value.line),
         "called in": lambda value: ", ".join(map(str, value.calls)),
-        "name": lambda value: value.name or f"{value.kind.value} {value.argument or ''}",
+        "name": value_name,
         "iteration": lambda value: ", ".join(map(str, value.iteration)),
         "shape": lambda value: "x".join(map(str, value.shape)),
         "dtype": lambda value: value.dtype,
         "min": lambda value: value_text(value.summary.min),
         "max": lambda value: value_text(value.summary.max),
         "mean": lambda value: value_text(value.summary.mean),
-        "NaN": lambda value: _count(value.summary.nan),
-        "inf": lambda value: _count(value.summary.inf),
-        "masked": lambda value: _count(value.summary.masked),
-        "source": lambda value: _source(values, value),
+        "NaN": lambda value: number(value.summary.nan or None, ",d"),
+        "inf": lambda value: number(value.summary.inf or None, ",d"),
+        "masked": lambda value: number(value.summary.masked or None, ",d"),
+        "source": lambda value: line_text(values, value) or linecache.getline(value.file or "", value.line).strip(),
     }
     rows = last_iterations([value for value in values.values if value.program == first])
-    blocks.append(
-        table_of(
-            columns,
-            rows,
-            left=("called in", "name", "source"),
-            code=("source",),
-            most_lines=_MOST_ROWS,
-            rest_is="in .frame",
-        )
-    )
+    left = ("called in", "name", "source")
+    blocks.append(table_of(columns, rows, left=left, code=("source",), most_lines=_MOST_ROWS))
     if values.values:
-        blocks.append(
-            Fold("Source with values", [Drawing(ValuesPage(values).html)], "of the first program, line by line")
-        )
+        page = Drawing(ValuesPage(values).html)
+        blocks.append(Fold("Source with values", [page], "of the first program, line by line"))
     blocks.append(figure_block(lambda dark: values_figure(values, dark=dark), "the last tile"))
     more = [f"{plural(len(values.programs), 'program')} recorded"] if len(values.programs) > 1 else []
     if values.values:
@@ -74,24 +65,11 @@ def last_iterations(values: list[RecordedValue]) -> list[RecordedValue]:
     return [[*group][-1] for _, group in groupby(sorted(values, key=place), key=place)]
 
 
-def _count(number: int) -> str:
-    return f"{number:,}" if number else ""
-
-
-def _source(values: Values, value: RecordedValue) -> str:
-    for file, first_line, text in ((values.file, values.first_line, values.source), *values.helpers):
-        lines = text.splitlines()
-        if file == value.file and 0 <= value.line - first_line < len(lines):
-            return lines[value.line - first_line].strip()
-    return linecache.getline(value.file or "", value.line).strip()
-
-
 def difference_card(difference: FirstDifference) -> Card:
     """The sentence of a first difference, both lines, and both tiles side by side."""
     facts = [f"{difference.compared:,} values compared", difference.coverage]
-    blocks: list[Block] = [
-        Message(difference.summary, "kl-alert" if difference or difference.failure else "kl-note kl-good")
-    ]
+    style = "kl-alert" if difference or difference.failure else "kl-note kl-good"
+    blocks: list[Block] = [Message(difference.summary, style)]
     sides = zip(difference.names, (difference.left, difference.right), difference.texts, strict=True)
     rows = [(name, value, text) for name, value, text in sides if value is not None]
     columns = {
@@ -140,24 +118,17 @@ def timeline_sentences(timeline: Timeline) -> list[str]:
     used, programs = len(set(timeline.sm.tolist())), plural(len(timeline.sm), "program")
     span, launch, gap = map(_us, (timeline.span_us, timeline.launch_us, timeline.gap_us))
     tail, idle = _us(timeline.tail_us), share_text(timeline.idle_share)
+    times = ((timeline.program(n), float(timeline.end_us[n] - timeline.start_us[n])) for n in timeline.long_programs)
+    slow = [f"{program} {_us(time)}" for program, time in times]
+    more = f" and {len(slow) - _MOST_LONG} more" if len(slow) > _MOST_LONG else ""
+    slowest = f"Slow programs (1.5x the median or more): {', '.join(slow[:_MOST_LONG])}{more}."
     return [
         f"{programs} on {used} of {timeline.multiprocessors} SMs; at most {timeline.places_per_sm} per SM at a time.",
         f"Launch {launch}: programs {span}, before and after them {gap}.",
         f"Tail: {tail} from the first idle SM to the end; SMs are idle {idle} of the time.",
-        *_long_sentence(timeline),
+        *([slowest] if slow else []),
         f"Clock resolution: {timeline.resolution_ns} ns.",
     ]
-
-
-def _long_sentence(timeline: Timeline) -> list[str]:
-    long = timeline.long_programs
-    if not long:
-        return []
-    first = [
-        f"{timeline.program(n)} {_us(float(timeline.end_us[n] - timeline.start_us[n]))}" for n in long[:_MOST_LONG]
-    ]
-    more = f" and {len(long) - _MOST_LONG} more" if len(long) > _MOST_LONG else ""
-    return [f"Slow programs (1.5x the median or more): {', '.join(first)}{more}."]
 
 
 def _us(value: float) -> str:

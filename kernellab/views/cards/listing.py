@@ -18,8 +18,8 @@ from kernellab.views.blocks import (
     PlainText,
     Section,
     Table,
-    TextOnly,
     html_table,
+    text_only,
 )
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ def loaded_card(loaded: LoadedVersion) -> Card:
     facts = [f"defined as {kernel}", f"with {', '.join(helpers)}" if helpers else "", loaded.row.config]
     facts = [*filter(None, (*facts, _time_words(loaded.row)))]
     missing = [Message(f"{name} could not be kept and is left out", WARNING) for name in loaded.missing]
-    head = TextOnly([f"{label}  {'; '.join(facts)}"])
-    blocks: list[Block] = [head, *missing, TextOnly([""]), PlainText(loaded.source)]
+    head = text_only([f"{label}  {'; '.join(facts)}"])
+    blocks: list[Block] = [head, *missing, text_only([""]), PlainText(loaded.source)]
     return Card([Section(Heading(label, facts, in_text=False), blocks)])
 
 

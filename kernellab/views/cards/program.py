@@ -11,7 +11,7 @@ from kernellab.capture.program import Program
 from kernellab.capture.tape import COPY, LAUNCH, WINDOW, Step, Tape, TensorLayout, refs_in
 from kernellab.errors import plural
 from kernellab.views import elements
-from kernellab.views.blocks import WARNING, Block, Card, Drawing, Fold, Heading, Message, Section, TextOnly
+from kernellab.views.blocks import WARNING, Block, Card, Drawing, Fold, Heading, Message, Section, text_only
 from kernellab.views.cards.card import in_frame
 from kernellab.views.graph.diagram import ArrowKind, BoxKind, Diagram, Edge, Node
 from kernellab.views.graph.drawing import picture
@@ -24,7 +24,7 @@ def program_card(program: Program) -> Card:
     if not program.is_complete:
         words = f"incomplete program: {program.problem}"
         alert = Message(f"An {words}.", "kl-alert", in_text=False)
-        return Card([Section(None, [alert, TextOnly([f"an {words}"])])])
+        return Card([Section(None, [alert, text_only([f"an {words}"])])])
     lines, count = _step_lines(program.tape), plural(len(program.tape.steps), "step")
     steps = Drawing(lambda: f"<pre>{escape(chr(10).join(lines))}</pre>", lambda _: lines)
     blocks: list[Block] = [
@@ -33,7 +33,7 @@ def program_card(program: Program) -> Card:
         Fold("Steps", [steps], count),
     ]
     facts = _facts(program)
-    title = TextOnly([f"program: {', '.join(facts)}"])
+    title = text_only([f"program: {', '.join(facts)}"])
     return Card([Section(Heading("program", facts, in_text=False), [title, *blocks])])
 
 

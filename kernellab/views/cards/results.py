@@ -20,9 +20,9 @@ from kernellab.views.blocks import (
     Message,
     Section,
     Table,
-    TextOnly,
     html_table,
     notes,
+    text_only,
 )
 from kernellab.views.cards import card
 from kernellab.views.cards.arguments import accesses, changes_words, value_words
@@ -42,7 +42,17 @@ def compiled_card(compiled: Compiled, *, uid: str = "") -> Card:
 
     ``uid`` has to differ between the cards of one page.
     """
-    report = _as_report(compiled)
+    report = KernelReport(
+        label=compiled.kernel,
+        source="",  # it is read from its file
+        file=main_file(compiled.graph) or "",
+        first_line=1,
+        compiled=compiled,
+        arguments=argument_reports(compiled, compiled.arguments, None),
+        launches=0,
+        grid=None,
+        run=None,
+    )
     explorer = Drawing(lambda: explorer_html(compiled, uid=uid, graph=True, tiles=FEW_TILES))
     blocks: list[Block] = [
         *card.kernel_blocks(report),
@@ -53,21 +63,6 @@ def compiled_card(compiled: Compiled, *, uid: str = "") -> Card:
     facts = [str(compiled.target), elements.compile_words(compiled), *option_words(compiled)]
     heading = Heading(compiled.kernel, facts, elements.compile_tips(compiled))
     return Card([Section(heading, blocks, "  ")], WIDTH)
-
-
-def _as_report(compiled: Compiled) -> KernelReport:
-    """Return the report of a kernel that no cell launched; its source is read from its file."""
-    return KernelReport(
-        label=compiled.kernel,
-        source="",
-        file=main_file(compiled.graph) or "",
-        first_line=1,
-        compiled=compiled,
-        arguments=argument_reports(compiled, compiled.arguments, None),
-        launches=0,
-        grid=None,
-        run=None,
-    )
 
 
 def effects_card(effects: Effects) -> Card:
@@ -84,7 +79,7 @@ def effects_card(effects: Effects) -> Card:
     width = max(map(len, lines_of), default=0) + 2
     text = [name.ljust(width) + (elements.accesses_words(lines) or nothing) for name, lines in lines_of.items()]
     warnings = [Message(words, WARNING, in_text=False) for words in unknown]
-    return Card([Section(None, [*warnings, Drawing(table), TextOnly([*text, *unknown])])])
+    return Card([Section(None, [*warnings, Drawing(table), text_only([*text, *unknown])])])
 
 
 def graph_card(graph: Graph) -> Card:
@@ -108,8 +103,8 @@ def run_card(run: Run, reference: str | None = None) -> Card:
     ]
     table = Table(_CHANGED, rows, left=_CHANGED).without_empty_columns()
     blocks: list[Block] = [
-        TextOnly([*table.lines()[1:], *([] if reference is None else [f"matches {reference}"])]),
-        *(Message(words, css) for css, words in map(card.finding_alert, run.findings)),
+        text_only([*table.lines()[1:], *([] if reference is None else [f"matches {reference}"])]),
+        *map(card.finding_alert, run.findings),
         *notes(run.notes, "note: "),
         Drawing(table.html),
         *card.printed_output(run),

@@ -15,13 +15,26 @@ from kernellab.explain.traffic.result import DESCRIPTOR, ArgumentTraffic, Traffi
 from kernellab.ir.effects import REACHED
 from kernellab.ir.graph import short_file
 from kernellab.ir.operations import Access
-from kernellab.views.blocks import Block, Card, Drawing, Fold, Heading, Message, Section, TextOnly, html_table, table_of
+from kernellab.views.blocks import (
+    WARNING,
+    Block,
+    Card,
+    Drawing,
+    Fold,
+    Heading,
+    Message,
+    Section,
+    html_table,
+    table_of,
+    text_only,
+)
 from kernellab.views.elements import (
     MARKS,
     badge,
     bytes_words,
     code_line,
     grid_words,
+    grouped,
     number,
     share_bar,
     size_words,
@@ -71,14 +84,15 @@ def traffic_card(traffic: Traffic) -> Card:
     """Return the traffic of each access and the unknowns; on a page, source and maps, too."""
     blocks: list[Block] = [
         Drawing(lambda: style(__package__, "traffic.css")),
-        *(Message(text, css, in_text=False) for css, text in sentences(traffic)),
+        *_remarks(traffic),
         Drawing(lambda: _rows_html(traffic)),
         Fold("Source, by line", [Drawing(lambda: source_html(shown_rows(traffic)))], "sectors per request", True),
         Fold("One warp of each access", [Drawing(lambda: _warps(traffic))], "the request with most sectors", True),
         Fold("Arguments", [Drawing(lambda: _arguments(traffic))], "which programs touch what", True),
-        TextOnly(_text_lines(traffic)),
+        text_only(_text_lines(traffic)),
     ]
-    return Card([Section(Heading(traffic.kernel, words(traffic)), blocks)])
+    facts = [traffic.target, f"grid {grid_words(traffic.grid)}"]
+    return Card([Section(Heading(traffic.kernel, facts), blocks)])
 
 
 def _text_lines(traffic: Traffic) -> list[str]:
@@ -108,21 +122,16 @@ def _sample_notes(traffic: Traffic) -> Iterator[str]:
         yield f"extrapolated from {share} of the grid; elements never read or written are unknown"
 
 
-def words(traffic: Traffic) -> list[str]:
-    """Return target and grid for the title line."""
-    return [traffic.target, f"grid {grid_words(traffic.grid)}"]
-
-
-def sentences(traffic: Traffic) -> Iterator[tuple[str, str]]:
-    """Yield the remarks on the figures, each with its style."""
+def _remarks(traffic: Traffic) -> Iterator[Message]:
+    """Yield the remarks on the figures of a page."""
     for reason in traffic.unknown:
-        yield "kl-note kl-warn", f"Unknown: {reason}."
+        yield Message(f"Unknown: {reason}.", WARNING, in_text=False)
     if not traffic.rows and not traffic.unknown:
-        yield "kl-note", "It accesses no memory."
+        yield Message("It accesses no memory.", in_text=False)
     for sentence in _untouched_sentences(traffic):
-        yield "kl-note kl-warn", sentence
+        yield Message(sentence, WARNING, in_text=False)
     for note in (*_sample_notes(traffic), *traffic.notes):
-        yield "kl-note", f"{note[:1].upper()}{note[1:]}."
+        yield Message(f"{note[:1].upper()}{note[1:]}.", in_text=False)
 
 
 def _untouched_sentences(traffic: Traffic) -> Iterator[str]:
@@ -179,18 +188,16 @@ def _warps(traffic: Traffic) -> str:
         return ""
     keys = "".join(f'<span class="kl-key {kind}">{escape(words)}</span>' for kind, words in _LEGEND)
     legend = f'<p class="kl-legend">Lanes by the 32-byte sectors that they touch:{keys}</p>'
-    figures = "".join(_warp(row, example) for row, example in shown[:_MAPS_AT_MOST])
+    figures = ""
+    for row, example in shown[:_MAPS_AT_MOST]:
+        place = "" if row.line is None else f"line {row.line}, "
+        needed = f", {example.ideal_sectors} ideal" if example.ideal_sectors < example.sectors else ""
+        sectors = f"{plural(example.sectors, 'sector')}{needed}{spacing_words(example)}"
+        caption = f"{place}{_operation_word(row)} {_place_name(row)}: {sectors}"
+        figures += f"<figure><figcaption>{escape(caption)}</figcaption>{warp_map(example, caption)}</figure>"
     more = len(shown) - _MAPS_AT_MOST
     rest = f'<p class="kl-dim">and {plural(more, "access")} more</p>' if more > 0 else ""
     return f'{legend}<div class="kl-maps">{figures}</div>{rest}'
-
-
-def _warp(row: TrafficRow, example: WarpExample) -> str:
-    place = "" if row.line is None else f"line {row.line}, "
-    needed = f", {example.ideal_sectors} ideal" if example.ideal_sectors < example.sectors else ""
-    sectors = f"{plural(example.sectors, 'sector')}{needed}{spacing_words(example)}"
-    caption = f"{place}{_operation_word(row)} {_place_name(row)}: {sectors}"
-    return f"<figure><figcaption>{escape(caption)}</figcaption>{warp_map(example, caption)}</figure>"
 
 
 def spacing_words(example: WarpExample) -> str:
@@ -249,10 +256,8 @@ _FUNCTION_LINES = 80
 
 def source_html(rows: Sequence[TrafficRow]) -> str:
     """Return the functions that access memory as a table, up to their last access; "" where no line is known."""
-    by_place: dict[tuple[str, int], list[TrafficRow]] = {}
-    for row in rows:
-        if row.line is not None and row.file:
-            by_place.setdefault((row.file, row.line), []).append(row)
+    known = (row for row in rows if row.line is not None and row.file)
+    by_place = grouped(known, lambda row: (row.file or "", row.line or 0))
     shown = set[tuple[str, int]]()
     for file, last in by_place:
         before = range(last, max(0, last - _FUNCTION_LINES), -1)

@@ -27,9 +27,9 @@ from kernellab.views.blocks import (
     Message,
     Section,
     Table,
-    TextOnly,
     notes,
     table_of,
+    text_only,
 )
 from kernellab.views.elements import interval, number, rough_interval, rough_number
 from kernellab.views.figures.canvas import figure_block
@@ -53,21 +53,18 @@ _MOST_FAILURES = 6
 _LEAST_RATIO = 1.03
 _LEAST_CHANGE = 1.15
 _FINE = {Status.OK, Status.DIFFERS, *UNMEASURED}
-_PREDICTED = ("predicted ms", "predicted interval")
-_HEAD = (
-    "rank",
-    "config",
-    "ms",
-    "interval",
-    *_PREDICTED,
-    "registers",
-    "spills",
-    "shared",
-    "occupancy",
-    "bits",
-    "status",
-)
-_LEFT = ("config", "status")
+_COLUMNS: dict[str, Callable[[Row], str]] = {  # behind rank and config
+    "ms": lambda row: number(row.time_ms, ".4g"),
+    "interval": lambda row: interval(row.low_ms, row.high_ms),
+    "predicted ms": lambda row: rough_number(row.predicted_ms),
+    "predicted interval": lambda row: rough_interval(row.predicted_low_ms, row.predicted_high_ms),
+    "registers": lambda row: number(row.registers, "d"),
+    "spills": lambda row: number(row.spill_bytes, "d"),
+    "shared": lambda row: number(row.shared_bytes, ",d"),
+    "occupancy": lambda row: number(row.occupancy, ".0%"),
+    "bits": lambda row: row.bits or "",
+    "status": lambda row: str(row.status),
+}
 
 
 def tuning_card(tuning: Tuning, *, rest_is: str = "in .frame") -> Card:
@@ -90,9 +87,9 @@ def tuning_card(tuning: Tuning, *, rest_is: str = "in .frame") -> Card:
         *([] if draws_times else [Drawing(lambda: "".join(f"<div>{escape(line)}</div>" for line in failures))]),
         *_figures(tuning.frame, draws_times=draws_times),
         Fold(plural(count, "config"), [table], part, is_open=count <= _ROWS),
-        TextOnly(failures),
+        text_only(failures),
         *notes([*_left_out(tuning), *(note for note in tuning.notes if note != WITHOUT_GPU)]),  # the summary says it
-        TextOnly(reasons),
+        text_only(reasons),
     ]
     return Card([Section(Heading(tuning.kernel, [_device(tuning.provenance)], in_text=False), blocks)])
 
@@ -163,9 +160,10 @@ def _table(tuning: Tuning, order: Sequence[int], count: int, rest_is: str) -> Ta
     shown = tuning.frame[[*names, "rank"]]
     shown.attrs = {}  # pandas copies them for every row that is taken
     values = shown.to_dict("records")
+    head = ("rank", "config", *_COLUMNS)
     cells = [_cells(tuning, index, values[index], names) for index in order]
-    reasons = [tuning.rows[index].reason for index in order]
-    return Table(_HEAD, cells, reasons, _LEFT, _ROWS, rest_is=rest_is, count=count).without_empty_columns()
+    reasons, left = [tuning.rows[index].reason for index in order], ("config", "status")
+    return Table(head, cells, reasons, left, _ROWS, rest_is=rest_is, count=count).without_empty_columns()
 
 
 def _cells(tuning: Tuning, index: int, values: Mapping[str, Any], names: Sequence[str]) -> tuple[str, ...]:
@@ -177,16 +175,7 @@ def _cells(tuning: Tuning, index: int, values: Mapping[str, Any], names: Sequenc
     return (
         f"{values['rank']}{mark}" if ranks else "",
         config_text(values, names) or row.config.text,
-        number(row.time_ms, ".4g"),
-        interval(row.low_ms, row.high_ms),
-        rough_number(row.predicted_ms),
-        rough_interval(row.predicted_low_ms, row.predicted_high_ms),
-        number(row.registers, "d"),
-        number(row.spill_bytes, "d"),
-        number(row.shared_bytes, ",d"),
-        number(row.occupancy, ".0%"),
-        row.bits or "",
-        str(row.status),
+        *(write(row) for write in _COLUMNS.values()),
     )
 
 
@@ -253,7 +242,6 @@ def _differences(winner: Row, rival: Row) -> list[str]:
 
 
 _CASES = 12
-_RULE = ("config", "cases", "programs at once")
 
 
 def dispatch_card(dispatch: Dispatch) -> Card:
@@ -268,14 +256,16 @@ def dispatch_card(dispatch: Dispatch) -> Card:
     more = [f"... and {plural(rest, 'more case')} in .regret"] if rest > 0 else []
     all_cases = _regrets(dispatch, dispatch.regrets)
     rule = [Drawing(lambda: f"<pre>{escape(dispatch.rule.source())}</pre>")] if is_timed else []
+    cases = Counter(regret.config for regret in dispatch.regrets)
+    configs = [(c.config.text, number(cases[c.config], "d"), number(c.slots, "d")) for c in dispatch.rule.costs]
     blocks: list[Block] = [
         Message(dispatch_summary(dispatch), "kl-note" if is_timed else WARNING),
         *([] if dispatch.speedup is None else [Message(_speedup_words(dispatch))]),
-        _configs(dispatch),
+        Table(("config", "cases", "programs at once"), configs, left=("config",)),
         figure_block(partial(plane_figure, dispatch), "configs over two sizes"),
         figure_block(partial(regret_figure, dispatch), "loss of the rule over the sizes"),
         figure_block(partial(cover_figure, dispatch), "loss by number of configs"),
-        TextOnly(["", *shown.lines(), *more]),
+        text_only(["", *shown.lines(), *more]),
         Fold(plural(len(dispatch.regrets), "case"), [Drawing(all_cases.html)], is_open=len(dispatch.regrets) <= _CASES),
         Fold("the rule as Python", rule),
         *notes(dispatch.notes),
@@ -308,15 +298,6 @@ def _speedup_words(dispatch: Dispatch) -> str:
     speedup = str(dispatch.speedup)
     predicted = ", by predicted times" if dispatch.is_predicted else ""
     return f"{speedup[0].upper()}{speedup[1:]}{predicted}"
-
-
-def _configs(dispatch: Dispatch) -> Table:
-    """Return a row per config of the rule: how many of the cases it is picked for, programs at a time."""
-    counts = Counter(regret.config for regret in dispatch.regrets)
-    rows = [
-        (cost.config.text, number(counts[cost.config], "d"), number(cost.slots, "d")) for cost in dispatch.rule.costs
-    ]
-    return Table(_RULE, rows, left=("config",))
 
 
 def _regrets(dispatch: Dispatch, regrets: Sequence[Regret]) -> Table:

@@ -197,20 +197,16 @@ def _warnings(result: GateResult) -> Iterator[str]:
 
 def gate_markdown(result: GateResult) -> str:
     """The verdict and the table of both sides, for a pull request or the summary of a job."""
+    timing, rounds = result.timing, ", not timed"
+    if timing is not None:
+        rounds = f": {timing.rounds:,} rounds in turns, {timing.blocks:,} blocks, {time_text(timing.seconds)}"
     parts = [
         f"### {markdown_cell(result.names[1])}: {markdown_cell(result.text)}",
         markdown_table(_sides_table(result)),
+        f"On {markdown_cell(result.device)}{rounds}.",
+        *(f"- {markdown_cell(words)}" for words in (*_warnings(result), *result.notes)),
     ]
-    parts.append(f"On {markdown_cell(result.device)}{_rounds_words(result)}.")
-    parts += [f"- {markdown_cell(words)}" for words in (*_warnings(result), *result.notes)]
     return "\n\n".join(parts) + "\n"
-
-
-def _rounds_words(result: GateResult) -> str:
-    timing = result.timing
-    if timing is None:
-        return ", not timed"
-    return f": {timing.rounds:,} rounds in turns, {timing.blocks:,} blocks, {time_text(timing.seconds)}"
 
 
 def gate_junit(result: GateResult, file: str) -> str:

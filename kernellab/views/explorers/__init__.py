@@ -15,10 +15,10 @@ from itertools import groupby
 from kernellab._triton.tiles import layouts_in
 from kernellab.compile.types import Compiled
 from kernellab.errors import plural, share_text, time_text
-from kernellab.explain.profile import LineSamples, Profile, Reasons, Stall, sum_reasons
+from kernellab.explain.profile import Profile, Reasons, Stall, sum_reasons
 from kernellab.ir.graph import calls_of, main_file, short_file
 from kernellab.ir.instructions import instruction_of
-from kernellab.views.elements import code_line, file_text, html_page, size_words, style_sheet
+from kernellab.views.elements import code_line, file_text, grouped, html_page, size_words, style_sheet
 from kernellab.views.explorers.exploration import (
     Badge,
     Exploration,
@@ -32,7 +32,7 @@ from kernellab.views.explorers.exploration import (
 from kernellab.views.graph import GraphPictures, View, graph_pane, graph_script
 from kernellab.views.graph.dataflow import SourceText
 from kernellab.views.graph.diagram import Node
-from kernellab.views.layouts import MOST_TILES, TilesPane, tiles_script
+from kernellab.views.layouts import MOST_TILES, TilesPane
 from kernellab.views.palette import SERIES, fill_in
 
 
@@ -78,7 +78,8 @@ class Rendering:
         self.heat = heat
         digest = hashlib.sha256(f"{exploration.compiled.digest} {uid}".encode()).hexdigest()
         self.uid = f"x{digest[:6]}"
-        self.numbers: dict[LineKey, int] = {key: number for number, key in enumerate(exploration.keys())}
+        self.lines = [line for function in exploration.source for line in function]
+        self.numbers: dict[LineKey, int] = {line.key: number for number, line in enumerate(self.lines)}
         self.home = short_file(main_file(exploration.compiled.graph))
         names, compiled = [stage.name for stage in exploration.stages], exploration.compiled
         default = "ptx" if "ptx" in names else next((name for name in reversed(names) if name != "sass"), "")
@@ -91,8 +92,7 @@ class Rendering:
     def pictures(self) -> GraphPictures:
         """The pictures of the graph; their boxes share the classes of source lines."""
         compiled = self.exploration.compiled
-        lines = (line for function in self.exploration.source for line in function)
-        text = {line.key[1]: line.text for line in lines if line.key[0] == self.home and line.text}
+        text = {line.key[1]: line.text for line in self.lines if line.key[0] == self.home and line.text}
 
         def style(node: Node) -> str:
             number = self.numbers.get((node.file or self.home, node.source_line or 0))
@@ -247,7 +247,7 @@ document.querySelectorAll(".kx").forEach(root => enhance(root, graphPane(root.qu
 @cache
 def explorer_script() -> str:
     """Return the script: an ES module that exports ``enhance(root, graph)`` and ``graphPane(root)``."""
-    return "\n".join([graph_script(), tiles_script(), file_text(__package__, "explorer.js")])
+    return "\n".join([graph_script(), file_text("kernellab.views", "tiles.js"), file_text(__package__, "explorer.js")])
 
 
 def page_script() -> str:
@@ -284,13 +284,10 @@ def fit_stage(stage: Stage) -> tuple[LineGroup, ...]:
 
     Every run keeps its first lines, so that every source line can still be followed to what it became.
     """
-    places = {
-        name: (
-            key_of(place),
-            tuple(dict.fromkeys(key for call in calls_of(place) if (key := key_of(call)) is not None)),
-        )
-        for name, place in stage.places.items()
-    }
+    places = {}
+    for name, place in stage.places.items():
+        calls = dict.fromkeys(key for call in calls_of(place) if (key := key_of(call)) is not None)
+        places[name] = key_of(place), tuple(calls)
     groups = groupby(stage.lines, key=lambda line: places[id(line.place)])
     runs = [LineGroup(tuple(_shorten_line(stage.name, line.text) for line in group), *key) for key, group in groups]
 
@@ -329,27 +326,18 @@ _LEAST_SHARE = 0.0005
 
 
 @dataclass(frozen=True, slots=True)
-class HeatMark:
-    """The share of the samples that a line has, from 0 to 1, and the sentence behind it."""
-
-    share: float
-    tip: str
-
-
-@dataclass(frozen=True, slots=True)
 class Heat:
-    """The marks of source lines, and the shares of instructions by their address."""
+    """The share of the samples, from 0 to 1, of source lines with a tooltip, and of instructions by their address."""
 
-    lines: Mapping[LineKey, HeatMark]
+    lines: Mapping[LineKey, tuple[float, str]]
     instructions: Mapping[int, float]
 
     def cell(self, key: LineKey) -> str:
         """Return the cell of a source line."""
-        mark = self.lines.get(key)
-        if mark is None:
+        if key not in self.lines:
             return "<b></b>"
-        heat = f"--heat:{math.sqrt(mark.share):.2f}"
-        return f'<b style="{heat}" title="{escape(mark.tip)}">{share_text(mark.share)}</b>'
+        share, tip = self.lines[key]
+        return f'<b style="--heat:{math.sqrt(share):.2f}" title="{escape(tip)}">{share_text(share)}</b>'
 
     def with_share(self, line: str) -> str:
         """Return a line of machine code with the share of its instruction before it."""
@@ -362,16 +350,14 @@ def heat_of(profile: Profile) -> Heat | None:
     """Return the heat of a profile; None where it has no samples."""
     if not profile.samples:
         return None
-    lines_of: dict[LineKey, list[LineSamples]] = {}
-    for line in profile.lines:
-        if line.line is not None:
-            lines_of.setdefault((short_file(line.file), line.line), []).append(line)
+    known = (line for line in profile.lines if line.line is not None)
+    lines_of = grouped(known, lambda line: (short_file(line.file), line.line or 0))
     marks = {}
     for key, lines in lines_of.items():  # several where it was inlined through several calls
         share, first = sum(line.share.value for line in lines), lines[0].share
         bounds = f" ({share_text(first.low)} to {share_text(first.high)})" if len(lines) == 1 else ""
         reasons = reasons_words(sum_reasons(line.reasons for line in lines))
-        marks[key] = HeatMark(share, f"{share_text(share)}{bounds} of the samples: {reasons}")
+        marks[key] = share, f"{share_text(share)}{bounds} of the samples: {reasons}"
     return Heat(marks, {sample.address: sample.samples / profile.samples for sample in profile.instructions})
 
 

@@ -88,15 +88,6 @@ class Exploration:
     stages: tuple[Stage, ...]
     source: tuple[tuple[SourceLine, ...], ...]
 
-    def keys(self) -> Iterator[LineKey]:
-        """Yield the keys of the source lines in the order in which they show."""
-        return (line.key for function in self.source for line in function)
-
-    @property
-    def machine(self) -> Stage | None:
-        """The lowest stage with exact source lines for its instructions."""
-        return next((stage for stage in reversed(self.stages) if stage.name in {"ptx", "amdgcn"}), None)
-
 
 def explore(
     compiled: Compiled, text: SourceText | None = None, *, sass: bool = True, pending: bool = False
@@ -216,7 +207,8 @@ class Badge:
 
 def badges_of(exploration: Exploration) -> Mapping[LineKey, tuple[Badge, ...]]:
     """Return the badges of each source line that has any."""
-    machine = exploration.machine
+    # The lowest stage with exact source lines for its instructions.
+    machine = next((stage for stage in reversed(exploration.stages) if stage.name in {"ptx", "amdgcn"}), None)
     if machine is None:
         return {}
     sass = next((stage.profiles for stage in exploration.stages if stage.name == "sass"), {})

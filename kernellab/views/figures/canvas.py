@@ -66,13 +66,6 @@ def single_axes(width: float, height: float, theme: Theme) -> tuple[Figure, Axes
     return figure, new_axes(figure, theme)
 
 
-def stacked_axes(width: float, heights: Sequence[float], theme: Theme, more: float = 0.0) -> tuple[Figure, list[Axes]]:
-    """Return a figure with axes of some heights in inches below each other, and ``more`` inches for text."""
-    figure = new_figure(width, sum(heights) + more, theme)
-    grid = figure.add_gridspec(len(heights), 1, height_ratios=list(heights))
-    return figure, [new_axes(figure, theme, grid[row, 0]) for row in range(len(heights))]
-
-
 def new_axes(figure: Figure, theme: Theme, place: tuple[int, int, int] | SubplotSpec = (1, 1, 1)) -> Axes:
     """Return axes in the colours of a theme; ``place`` is (rows, columns, number), or a cell of a grid."""
     axes = figure.add_subplot(*place) if isinstance(place, tuple) else figure.add_subplot(place)

@@ -60,13 +60,13 @@ def plane_figure(dispatch: Dispatch, *, across: str = "", down: str = "", dark: 
     for option, name in (("across", across), ("down", down)):
         if name and name not in varying:
             raise UsageError(choice_message(option, name, tuple(varying)))
-    chosen = [name for name in (across, down) if name]
-    chosen += [name for name in varying if name not in chosen]
     timed = [regret for regret in dispatch.regrets if regret.best is not None]
-    if len(chosen) < 2 or not timed:
+    if len(varying) < 2 or not timed:
         return None
     theme = theme_of(dark)
-    across, down, *others = [*([across] if across else []), *([name for name in chosen if name != across])]
+    others = [name for name in varying if name not in (across, down)]
+    across = across or others.pop(0)
+    down = others.pop(0) if down in ("", across) else down
     values: list[int | None] = [None]
     if others:
         known = sorted({regret.sizes[others[0]] for regret in timed})

@@ -14,7 +14,7 @@ from kernellab.inside.first_difference import FirstDifference
 from kernellab.inside.timeline import Timeline
 from kernellab.inside.values import Values
 from kernellab.launch.recorded_values import Program, RecordedValue
-from kernellab.views.elements import grid_words, shorten
+from kernellab.views.elements import grid_words, shorten, value_name
 from kernellab.views.figures.canvas import (
     LINE_CHARACTERS,
     LINE_INCHES,
@@ -68,10 +68,9 @@ def last_tile(values: Values) -> RecordedValue | None:
 
 def tile_title(value: RecordedValue) -> str:
     """The name, line, iteration and type of a value."""
-    name = value.name or f"{value.kind.value} {value.argument or ''}".strip()
     iteration = f", iteration {', '.join(map(str, value.iteration))}" if value.iteration else ""
     shape = "x".join(map(str, value.shape)) or "scalar"
-    return f"{name} in line {value.line}{iteration}: {shape} {value.dtype}"
+    return f"{value_name(value)} in line {value.line}{iteration}: {shape} {value.dtype}"
 
 
 def difference_figure(difference: FirstDifference, *, dark: bool = False) -> Figure:
@@ -104,7 +103,8 @@ def draw_tile(
     label(axes, theme, title=title)
     axes.title.set_fontsize(8.5)
     if data.ndim == 0:
-        _draw_number(axes, value, theme)
+        axes.set_axis_off()
+        axes.text(0.5, 0.5, f"{value.data.item():.6g}", color=theme.text, fontsize=22, ha="center", va="center")
     elif data.ndim == 1:
         _draw_bars(axes, data, mask, theme)
     else:
@@ -119,11 +119,6 @@ def _limits(tiles: Sequence[NDArray[Any]]) -> tuple[float, float]:
     numbers = [tile[np.isfinite(tile)] for tile in (tile.astype(np.float64) for tile in tiles)]
     finite = np.concatenate([number.ravel() for number in numbers]) if numbers else np.zeros(0)
     return (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
-
-
-def _draw_number(axes: Axes, value: RecordedValue, theme: Theme) -> None:
-    axes.set_axis_off()
-    axes.text(0.5, 0.5, f"{value.data.item():.6g}", color=theme.text, fontsize=22, ha="center", va="center")
 
 
 def _draw_bars(axes: Axes, data: NDArray[Any], mask: NDArray[np.bool_] | None, theme: Theme) -> None:
@@ -174,12 +169,11 @@ def _add_key(axes: Axes, mask: NDArray[np.bool_] | None, theme: Theme) -> None:
         masked = f"{int((~mask).sum())} masked"
         handles = [*handles, Patch(facecolor="none", edgecolor=theme.other, hatch="////", label=masked)]
     if handles:
-        legend = axes.legend(handles=handles, fontsize=7, labelcolor=theme.text, loc="upper right")
-        legend.get_frame().set(facecolor=theme.background, edgecolor=theme.faint)
+        add_legend(axes, theme, handles=handles, fontsize=7, loc="upper right")
 
 
 _MOST_TIME_BARS = 6000
-_MOST_WAVES_NAMED = 8
+_LATER_WAVES = 9  # the first of those that share a name
 _HEIGHT = 0.86  # of the row of an SM that its bars fill
 
 Bar = tuple[float, float, float, float]
@@ -191,6 +185,7 @@ def timeline_figure(timeline: Timeline, *, dark: bool = False) -> Figure:
 
     A grid of many programs is drawn merged: one bar for the programs of a wave on an SM.
     """
+    from matplotlib.collections import PolyCollection
     from matplotlib.ticker import MaxNLocator
 
     theme = theme_of(dark)
@@ -204,7 +199,12 @@ def timeline_figure(timeline: Timeline, *, dark: bool = False) -> Figure:
     figure, axes = single_axes(8.0, height + LINE_INCHES * len(sentences), theme)
     series = merged_bars(timeline) if is_merged else part_bars(timeline) if timeline.lines else wave_bars(timeline)
     for place, (name, bars) in enumerate(series.items()):
-        _draw_time_bars(axes, bars, theme.series[place % len(theme.series)], name)
+        colour = theme.series[place % len(theme.series)]
+        corners: list[Any] = [
+            [(left, bottom), (left + width, bottom), (left + width, bottom + height), (left, bottom + height)]
+            for left, width, bottom, height in bars
+        ]
+        axes.add_collection(PolyCollection(corners, facecolors=colour, edgecolors="none", label=name))
     axes.set(xlim=(0, timeline.span_us * 1.01 or 1), ylim=(rows - 1 + _HEIGHT, 0))  # no tick beyond the last SM
     axes.yaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     label(axes, theme, x="us from the start of the first program", y="SM", title=title)
@@ -232,13 +232,13 @@ def _explanations(timeline: Timeline, *, is_merged: bool) -> list[str]:
 
 def wave_bars(timeline: Timeline) -> dict[str, list[Bar]]:
     """The bars of the programs by wave."""
-    bars: dict[str, list[Bar]] = {}
+    bars: dict[int, list[Bar]] = {}
     lanes, height = lanes_of(timeline), _HEIGHT / max(timeline.places_per_sm, 1)
     for number, wave in enumerate(timeline.wave):
         start, end = float(timeline.start_us[number]), float(timeline.end_us[number])
         bottom = int(timeline.sm[number]) + lanes[number] * height
-        bars.setdefault(_wave_name(int(wave)), []).append((start, end - start, bottom, height))
-    return dict(sorted(bars.items(), key=lambda item: _wave_order(item[0])))
+        bars.setdefault(min(int(wave), _LATER_WAVES), []).append((start, end - start, bottom, height))
+    return _by_wave_name(bars)
 
 
 def part_bars(timeline: Timeline) -> dict[str, list[Bar]]:
@@ -257,15 +257,15 @@ def part_bars(timeline: Timeline) -> dict[str, list[Bar]]:
 
 def merged_bars(timeline: Timeline) -> dict[str, list[Bar]]:
     """A bar for each SM and wave, from the first start to the last end; waves over each other share the row."""
-    spans: dict[tuple[str, int], tuple[float, float]] = {}
+    spans: dict[tuple[int, int], tuple[float, float]] = {}
     for sm, wave, start, end in zip(timeline.sm, timeline.wave, timeline.start_us, timeline.end_us, strict=True):
-        key = _wave_name(int(wave)), int(sm)
+        key = min(int(wave), _LATER_WAVES), int(sm)
         first, last = spans.get(key, (float(start), float(end)))
         spans[key] = min(first, float(start)), max(last, float(end))
-    bars: dict[str, list[Bar]] = {}
-    for (name, sm), (first, last) in sorted(spans.items(), key=lambda item: _wave_order(item[0][0])):
-        bars.setdefault(name, []).append((first, last - first, sm, _HEIGHT))
-    return bars
+    bars: dict[int, list[Bar]] = {}
+    for (wave, sm), (first, last) in spans.items():
+        bars.setdefault(wave, []).append((first, last - first, sm, _HEIGHT))
+    return _by_wave_name(bars)
 
 
 def lanes_of(timeline: Timeline) -> list[int]:
@@ -283,22 +283,9 @@ def lanes_of(timeline: Timeline) -> list[int]:
     return lanes
 
 
-def _wave_name(wave: int) -> str:
-    return f"wave {wave}" if wave <= _MOST_WAVES_NAMED else f"later waves ({_MOST_WAVES_NAMED + 1} on)"
-
-
-def _wave_order(name: str) -> int:
-    return int(name.removeprefix("wave ")) if name.startswith("wave ") else _MOST_WAVES_NAMED + 1
-
-
-def _draw_time_bars(axes: Axes, bars: list[Bar], colour: str, name: str) -> None:
-    from matplotlib.collections import PolyCollection
-
-    corners: list[Any] = [
-        [(left, bottom), (left + width, bottom), (left + width, bottom + height), (left, bottom + height)]
-        for left, width, bottom, height in bars
-    ]
-    axes.add_collection(PolyCollection(corners, facecolors=colour, edgecolors="none", label=name))
+def _by_wave_name(bars: dict[int, list[Bar]]) -> dict[str, list[Bar]]:
+    names = {wave: f"wave {wave}" if wave < _LATER_WAVES else f"later waves ({wave} on)" for wave in sorted(bars)}
+    return {name: bars[wave] for wave, name in names.items()}
 
 
 def equivalence_figure(equivalence: Equivalence, *, dark: bool = False) -> Figure:

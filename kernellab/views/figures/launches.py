@@ -18,7 +18,7 @@ from kernellab.explain.profile import LineSamples, Profile, Stall
 from kernellab.ir.graph import short_file
 from kernellab.target import block_bounds, limits_of
 from kernellab.views.compile_facts import needs_of, resource_facts
-from kernellab.views.elements import grid_words, shorten
+from kernellab.views.elements import grid_words, longest_times, shorten
 from kernellab.views.figures.canvas import (
     BAR_INCHES,
     LINE_CHARACTERS,
@@ -110,8 +110,7 @@ def _units_axes(
     title: str, terms: Mapping[Any, float], total_s: float, theme: Theme, more_inches: float = 0.0
 ) -> tuple[Figure, Axes]:
     """Draw the seconds that each unit would take alone as bars, the longest first and in its own colour."""
-    units = sorted(terms.items(), key=lambda term: -term[1])
-    units = [(unit, seconds) for unit, seconds in units if seconds > _LEAST_SHOWN * total_s] or units[:1]
+    units = longest_times(terms, _LEAST_SHOWN * total_s)
     figure, axes = single_axes(8.0, 1.25 + BAR_INCHES * len(units) + more_inches, theme)
     for place, (_, seconds) in enumerate(units):
         axes.barh(place, seconds * 1e6, height=0.62, color=theme.tied if place else theme.failed)

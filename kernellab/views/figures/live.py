@@ -1,4 +1,7 @@
-"""How far a launch, a compile, a tuning or a benchmark has come: a line of text, and a small figure of it in HTML."""
+"""How far a launch, a compile, a tuning or a benchmark has come: a line of text, and a small figure of it in HTML.
+
+``ended`` says how one ended if not well: ``interrupted``, ``failed``.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +64,7 @@ def tuning_shown(progress: TuningProgress, seconds: float, ended: str = "") -> L
     """Show the progress of a tuning: count, best so far, failures, seconds, estimate of the rest.
 
     In HTML with the times as they came, and a table of the fastest configs and of those that ended last: as many rows
-    for ten thousand configs as for twenty. ``ended`` says how it ended if not well: ``interrupted``, ``failed``.
+    for ten thousand configs as for twenty.
     """
     is_over = progress.stage == "done" or bool(ended)
     done = progress.known + max(progress.compiled, progress.measured)
@@ -80,10 +83,7 @@ def _live_view(kernel: str, doing: str, latest: str, bar: str, more: str = "") -
 
 
 def benchmark_shown(progress: BenchmarkProgress, seconds: float, ended: str = "") -> LiveView:
-    """Show the current point, the number of finished ones, the last result, the seconds.
-
-    ``ended`` says how it ended if not well: ``interrupted``, ``failed``.
-    """
+    """Show the current point, the number of finished ones, the last result, the seconds."""
     done = {"inputs": 0, "compiling": progress.compiled, "points": progress.done}.get(progress.stage)
     total = progress.kernels if progress.stage == "compiling" else progress.total
     bar = "" if done is None or ended else _bar(done, total, "of the benchmark done")
@@ -94,10 +94,7 @@ def benchmark_shown(progress: BenchmarkProgress, seconds: float, ended: str = ""
 
 
 def dispatch_shown(progress: DispatchProgress, seconds: float, ended: str = "") -> LiveView:
-    """Show the number of measured cases, the last result, an estimate of the rest.
-
-    ``ended`` says how it ended if not well: ``interrupted``, ``failed``.
-    """
+    """Show the number of measured cases, the last result, an estimate of the rest."""
     failed = [f"{progress.failed} failed"] if progress.failed else []
     cases = f"{progress.done} of {plural(progress.total, 'case')}"
     how = f"configs {'predicted' if progress.is_predicted else 'measured'}"

@@ -15,16 +15,17 @@ from kernellab.ir.effects import Effects
 from kernellab.ir.operations import Access
 from kernellab.launch.run import Run, finding_words
 from kernellab.target import SECTOR_BYTES
-from kernellab.views.elements import PAST, grid_words, lines_words, shorten, size_words, unknown_words
+from kernellab.views.elements import PAST, grid_words, lines_words, runs_of, shorten, size_words, unknown_words
 from kernellab.views.figures.canvas import (
     BAR_INCHES,
     LINE_CHARACTERS,
     LINE_INCHES,
     label,
     name_bars,
+    new_axes,
+    new_figure,
     sentences_figure,
     single_axes,
-    stacked_axes,
     theme_of,
     write_below,
     write_beside,
@@ -94,13 +95,15 @@ def traffic_figure(traffic: Traffic, *, dark: bool = False) -> Figure:
         return sentences_figure(title, unknown or ["The launch accesses no memory."], theme)
     parts = [rows for rows in (_largest(global_rows, "bytes"), _largest(shared_rows, "wavefronts")) if rows]
     heights = [0.75 + BAR_INCHES * len(rows) for rows in parts]
-    figure, panels = stacked_axes(8.0, heights, theme, 0.2 + LINE_INCHES * len(unknown))
-    for axes, rows in zip(panels, parts, strict=True):
+    figure = new_figure(8.0, sum(heights) + 0.2 + LINE_INCHES * len(unknown), theme)
+    grid = figure.add_gridspec(len(parts), 1, height_ratios=heights)
+    for place, rows in enumerate(parts):
+        axes = new_axes(figure, theme, grid[place, 0])
         if rows[0].space == "global":
             _draw_bytes(axes, rows, traffic, theme)
         else:
             _draw_wavefronts(axes, rows, theme)
-    label(panels[0], theme, title=title)
+    label(figure.axes[0], theme, title=title)
     write_below(figure, unknown, theme.failed)
     return figure
 
@@ -249,24 +252,21 @@ def _sector(
     yield f'<g class="{kind}" fill="{WASTE_COLOURS[kind]}" fill-opacity="1"><title>{escape(tip)}</title>'
     width = len(example.offsets) * _LANE_PX
     yield f'<rect {_BAND} x="{_LEFT_PX}" y="{y}" width="{width}" height="{height - 1}"/>'
-    for first, count in _runs(lanes):
+    for first, count in _consecutive(lanes):
         x = _LEFT_PX + first * _LANE_PX
         yield f'<rect x="{x}" y="{y}" width="{count * _LANE_PX - 1}" height="{height - 1}"/>'
     whole = SECTOR_BYTES * _BYTE_PX
     yield f'<rect {_BAND} x="{bytes_at}" y="{y}" width="{whole}" height="{height - 1}"/>'
-    for first, count in _runs(sorted(inside)):
+    for first, count in _consecutive(sorted(inside)):
         x = bytes_at + first * _BYTE_PX
         yield f'<rect x="{x}" y="{y}" width="{count * _BYTE_PX}" height="{height - 1}"/>'
     yield "</g>"
 
 
-def _runs(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield start and length of each run of consecutive numbers."""
-    start = 0
-    for at in range(1, len(numbers) + 1):
-        if at == len(numbers) or numbers[at] != numbers[at - 1] + 1:
-            yield numbers[start], at - start
-            start = at
+def _consecutive(numbers: Sequence[int]) -> list[tuple[int, int]]:
+    """Return start and length of each run of consecutive numbers."""
+    runs = runs_of([number - at for at, number in enumerate(numbers)])
+    return [(numbers[run.start], len(run)) for run in runs]
 
 
 def mapped_programs(grid: tuple[int, int, int], wave_programs: int, rows: int) -> int:
@@ -301,7 +301,7 @@ def _program(parts: Array, y: int, height: int, tip: str) -> Iterator[str]:
     width = len(parts) * _PART_PX
     yield f'<rect {_BAND} fill="{GREY}" x="{_LEFT_PX}" y="{y}" width="{width}" height="{height - 1}"/>'
     for value, (colour, _) in _TOUCHED.items():
-        runs = _runs([at for at, part in enumerate(parts.tolist()) if part == value])
+        runs = _consecutive([at for at, part in enumerate(parts.tolist()) if part == value])
         path = "".join(f"M{_LEFT_PX + first * _PART_PX} {y + (height - 1) / 2:g}h{n * _PART_PX}" for first, n in runs)
         if path:
             yield f'<path stroke="{colour}" stroke-width="{height - 1}" d="{path}"/>'

@@ -8,7 +8,7 @@ and products by torch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from kernellab.benchmark.spec import VARIANTS
@@ -76,7 +76,7 @@ def sweep_figure(frame: pandas.DataFrame, *, metric: Metric | None = None, dark:
     """
     if metric is not None and metric not in METRICS:
         raise UsageError(choice_message("metric", metric, METRICS))
-    timed = _timed_rows(frame)
+    timed = frame[frame["rank"].notna()]
     metric = metric or main_metric(timed)
     if timed.empty or timed[metric].isna().all():
         return None
@@ -113,16 +113,12 @@ def sweep_figure(frame: pandas.DataFrame, *, metric: Metric | None = None, dark:
 
 def sweep_heat_map(frame: pandas.DataFrame, *, dark: bool = False) -> Figure | None:
     """Return the best time of the kernel over the first two swept numbers; None where fewer vary, or nothing ran."""
-    timed = _timed_rows(frame)
+    timed = frame[frame["rank"].notna()]
     own = timed[timed["implementation"] == frame.attrs["implementations"][0]] if not timed.empty else timed
     varied = [name for name in frame.attrs["swept"] if _is_number(own[name]) and own[name].nunique() > 2]
     if len(varied) < 2:
         return None
     return heat_map(own, varied[0], varied[1], dark=dark)
-
-
-def _timed_rows(frame: pandas.DataFrame) -> pandas.DataFrame:
-    return frame[frame["rank"].notna()]
 
 
 def _is_number(column: pandas.Series[Any]) -> bool:
@@ -154,22 +150,18 @@ def _draw_sweep(
     values = sorted(group[across].astype(float).unique())
     if values[0] > 0 and values[-1] >= 16 * values[0]:
         axes.set_xscale("log", base=2)
-        use_plain_powers(axes, values, theme)
+        shown = values[:: max(1, -(-len(values) // 8))]
+        axes.set_xticks(shown, [_size_text(value) for value in shown])
+        axes.set_xticks([], minor=True)
+        axes.tick_params(axis="x", labelcolor=theme.text)
     if metric == "time_ms":
         scale_times(axes, "y", group[metric], theme)
     else:
         axes.set_ylim(bottom=0)
 
 
-def use_plain_powers(axes: Axes, values: Sequence[float], theme: Theme) -> None:
-    """Label an axis of sizes at some of its own values, with K, M and G for powers of 1024."""
-    step = max(1, -(-len(values) // 8))
-    axes.set_xticks(values[::step], [_size_text(value) for value in values[::step]])
-    axes.set_xticks([], minor=True)
-    axes.tick_params(axis="x", labelcolor=theme.text)
-
-
 def _size_text(value: float) -> str:
+    """Return a size with K, M and G for powers of 1024."""
     for unit, factor in (("G", 2**30), ("M", 2**20), ("K", 2**10)):
         if value >= factor and value % (factor / 4) == 0:
             return f"{value / factor:g}{unit}"

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     import pandas
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from numpy import integer
-    from numpy.typing import NDArray
 
 
 _MOST_LABELLED = 40
@@ -101,7 +99,8 @@ def heat_map(frame: pandas.DataFrame, across: str = "", down: str = "", *, dark:
     Raises:
         UsageError: the frame has no such parameter, or no config of it was timed.
     """
-    from numpy import ndenumerate
+    from matplotlib.colors import LogNorm, Normalize
+    from numpy import nanmax, nanmin, ndenumerate
 
     theme, frame = theme_of(dark), with_shown_times(frame)
     timed = frame[frame["rank"].notna()]
@@ -114,12 +113,14 @@ def heat_map(frame: pandas.DataFrame, across: str = "", down: str = "", *, dark:
     table = timed.pivot_table(index=down, columns=across, values="time_ms", aggfunc="min")
     figure, axes = single_axes(1.6 + 0.62 * max(len(table.columns), 4), 1.2 + 0.4 * max(len(table), 3), theme)
     axes.grid(visible=False)
-    norm = _log_norm(table.to_numpy())
-    image = axes.imshow(table.to_numpy(), cmap="viridis_r", aspect="auto", norm=norm)
+    times = table.to_numpy()
+    low, high = float(nanmin(times)), float(nanmax(times))
+    norm: Any = LogNorm(low, high) if high > 4 * low > 0 else Normalize(low, high)
+    image = axes.imshow(times, cmap="viridis_r", aspect="auto", norm=norm)
     axes.set_xticks(range(len(table.columns)), [value_text(value) for value in table.columns])
     axes.set_yticks(range(len(table)), [value_text(value) for value in table.index])
     label(axes, theme, x=across, y=down)
-    for (i, j), value in ndenumerate(table.to_numpy()) if table.size <= _MOST_CELLS else ():
+    for (i, j), value in ndenumerate(times) if table.size <= _MOST_CELLS else ():
         if not isnan(value):
             colour = WHITE if norm(value) > 0.55 else BLACK
             axes.text(j, i, f"{value:.3g}", ha="center", va="center", fontsize=7, color=colour)
@@ -226,7 +227,9 @@ def _draw_curve(axes: Axes, frame: pandas.DataFrame, timed: pandas.DataFrame, th
     places = arange(1, len(timed) + 1)
     differs = (timed["status"] == Status.DIFFERS).to_numpy()
     for rows, colour in ((~differs, theme.other), (differs, theme.differs)):
-        _draw_intervals(axes, places[rows], timed[rows], colour)
+        # Of more configs than there are pixels, the intervals are one band.
+        draw: Any = axes.vlines if rows.sum() <= _MOST_INTERVALS else axes.fill_between
+        draw(places[rows], timed["low_ms"][rows], timed["high_ms"][rows], color=colour, alpha=0.5, linewidth=1)
         axes.plot(places[rows], timed["time_ms"][rows], ".", color=colour, markersize=3)
     _add_differs_legend(axes, timed, theme)
     winner = frame.attrs.get("winner")
@@ -243,14 +246,6 @@ def _draw_curve(axes: Axes, frame: pandas.DataFrame, timed: pandas.DataFrame, th
         axes.text(0.02, 0.92, text, transform=axes.transAxes, color=theme.winner, fontsize=8.5)
     use_logarithm(axes, "y", theme)
     label(axes, theme, x="rank", y="predicted ms" if is_predicted(frame) else "ms")
-
-
-def _draw_intervals(axes: Axes, places: NDArray[integer[Any]], rows: pandas.DataFrame, colour: str) -> None:
-    """Draw the intervals of configs as lines, of more than there are pixels as one band."""
-    if len(rows) <= _MOST_INTERVALS:
-        axes.vlines(places, rows["low_ms"], rows["high_ms"], color=colour, alpha=0.5, linewidth=1)
-    else:
-        axes.fill_between(places, rows["low_ms"], rows["high_ms"], color=colour, alpha=0.5, linewidth=1)
 
 
 def _draw_parameter(axes: Axes, frame: pandas.DataFrame, timed: pandas.DataFrame, name: str, theme: Theme) -> None:
@@ -309,14 +304,6 @@ def _look(frame: pandas.DataFrame, label: Any, theme: Theme) -> dict[str, Any]:
         return {"color": theme.differs, "marker": "s"}
     is_tied = label in frame.attrs.get("tied", ())
     return {"color": theme.tied, "marker": "D"} if is_tied else {"color": theme.other, "marker": "o"}
-
-
-def _log_norm(values: Any) -> Any:
-    from matplotlib.colors import LogNorm, Normalize
-    from numpy import nanmax, nanmin
-
-    low, high = float(nanmin(values)), float(nanmax(values))
-    return LogNorm(low, high) if high > 4 * low > 0 else Normalize(low, high)
 
 
 _MOST_BANDS = 8

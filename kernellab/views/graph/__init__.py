@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from html import escape
 from typing import NamedTuple, TypedDict, Unpack
@@ -206,22 +207,16 @@ class Picture(NamedTuple):
     svg: str
 
 
+@dataclass(eq=False)
 class GraphPictures:
     """Draws one graph. ``style`` gives the CSS classes of a box; ``text`` lines of the kernel's file."""
 
-    def __init__(
-        self,
-        graph: Graph,
-        effects: Effects | None,
-        text: Mapping[int, str] | None = None,
-        style: Callable[[Node], str] = lambda node: "",
-    ) -> None:
-        self.graph = graph
-        self.effects = effects
-        self.style = style
-        self._text = text
-        self._whole: dict[str, Diagram] = {}
-        self._drawn: dict[tuple[str, frozenset[str]], Picture] = {}
+    graph: Graph
+    effects: Effects | None
+    text: Mapping[int, str] | None = None
+    style: Callable[[Node], str] = lambda node: ""
+    _whole: dict[str, Diagram] = field(default_factory=dict)
+    _drawn: dict[tuple[str, frozenset[str]], Picture] = field(default_factory=dict)
 
     @cached_property
     def arguments(self) -> list[str]:
@@ -248,7 +243,7 @@ class GraphPictures:
     def whole(self, view: str) -> Diagram:
         """Return a view with nothing folded."""
         if view not in self._whole:
-            self._whole[view] = whole_diagram(self.graph, self.effects, view, self._text)
+            self._whole[view] = whole_diagram(self.graph, self.effects, view, self.text)
         return self._whole[view]
 
     def collapsed_at_first(self, view: str) -> list[str]:

@@ -191,7 +191,7 @@ def constant_text(operation: Operation, element: str) -> str:
     try:
         return text if re.fullmatch(r"-?\d+", text) else f"{float(text):g}"
     except ValueError:
-        return text if len(text) <= 12 else text[:11] + "…"
+        return shorten(text, 12)
 
 
 def constants(graph: Graph) -> Mapping[int, str]:

@@ -14,14 +14,16 @@ import atexit
 import json
 import shutil
 import subprocess
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache, partial
+from operator import attrgetter
 from typing import Any
 
 from kernellab.errors import plural
+from kernellab.views.elements import grouped
 from kernellab.workers.forks_and_interrupts import lock
 
 
@@ -110,10 +112,7 @@ class Diagram:
 
 def merged_edges(edges: Iterable[Edge]) -> tuple[Edge, ...]:
     """Return the edges with at most one between two nodes per direction, tips joined; loops on one node are dropped."""
-    groups: dict[tuple[str, str, bool], list[Edge]] = defaultdict(list)
-    for edge in edges:
-        if edge.tail != edge.head:
-            groups[edge.tail, edge.head, edge.back].append(edge)
+    groups = grouped((edge for edge in edges if edge.tail != edge.head), attrgetter("tail", "head", "back"))
     order = list(ArrowKind)
     return tuple(
         replace(
@@ -141,12 +140,7 @@ def occupied_clusters(clusters: Iterable[RegionFrame], nodes: Iterable[Node]) ->
     """Return the clusters that hold one of the nodes, directly or within a cluster of theirs."""
     clusters = tuple(clusters)
     parents = {cluster.id: cluster.parent for cluster in clusters}
-    used: set[str] = set()
-    for node in nodes:
-        current = node.cluster
-        while current is not None and current not in used:
-            used.add(current)
-            current = parents[current]
+    used = {above for node in nodes for above in ancestors(node.cluster, parents)}
     return tuple(cluster for cluster in clusters if cluster.id in used)
 
 
@@ -158,10 +152,7 @@ _MOST_TITLES = 10  # of boxes, in a tooltip
 def collapse(diagram: Diagram, collapsed: Collection[str]) -> Diagram:
     """Return the diagram with one box, of the frame's id, in place of each collapsed frame and all that is in it."""
     hiding = _hiding(diagram, collapsed)
-    members: dict[str, list[Node]] = defaultdict(list)
-    for node in diagram.nodes:
-        if node.cluster in hiding:
-            members[hiding[node.cluster]].append(node)
+    members = grouped((node for node in diagram.nodes if node.cluster in hiding), lambda node: hiding[node.cluster])
     shown = {node.id: name for name, nodes in members.items() for node in nodes}
     frames = {cluster.id: cluster for cluster in diagram.clusters}
     placed: dict[str, Node] = {}
@@ -266,12 +257,10 @@ def box_size(node: Node) -> tuple[float, float]:
 
 def to_dot(diagram: Diagram) -> str:
     """Return the DOT text of a diagram; edges carry ``id=e0``, ``e1``, ... in their order."""
-    members: dict[str | None, list[Node]] = defaultdict(list)
-    for node in diagram.nodes:
-        members[node.cluster].append(node)
+    members = grouped(diagram.nodes, lambda node: node.cluster)
 
     def inside(frame: str | None) -> Iterator[str]:
-        for node in members[frame]:
+        for node in members.get(frame, ()):
             width, height = (pixels / _POINTS_PER_INCH for pixels in box_size(node))
             yield f'"{node.id}" [width={width:.3f},height={height:.3f}];'
         for child in diagram.clusters:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph, Location, Operation, Value, place_of
-from kernellab.views.elements import shorten
+from kernellab.views.elements import grouped, shorten
 from kernellab.views.graph.dataflow import (
     BRANCHES,
     FOLDED,
     YIELDS,
     Inflow,
-    IsEnd,
     MemoryTouch,
     SourceText,
     constants,
@@ -43,6 +42,7 @@ from kernellab.views.graph.diagram import (
     merged_edges,
     occupied_clusters,
 )
+from kernellab.workers.forks_and_interrupts import cached_property
 
 
 def flow_of(value: Value) -> ArrowKind:
@@ -64,7 +64,11 @@ def frame_label(operation: Operation, region: int, source: SourceText) -> str:
 
 
 class _TtirView:
-    """Common parts of both views of a graph: arguments, frames of helpers, arrows."""
+    """Common parts of both views of a graph: arguments, frames of helpers, arrows.
+
+    ``boxes`` has the box of each operation by its index: its own, or that of its source line. ``frames`` are the
+    regions of operations that have a frame.
+    """
 
     def __init__(self, graph: Graph, effects: Effects | None, source: SourceText) -> None:
         self.graph = graph
@@ -72,6 +76,15 @@ class _TtirView:
         self.touches: Mapping[int, MemoryTouch] = touches(graph, effects)
         self.constants = constants(graph)
         self.joins = inflows(graph)
+        self.boxes = {op.index: f"o{op.index}" for op in graph.operations if op.name not in YIELDS}
+        self.frames = {region for operation in graph.operations for region in operation.regions}
+
+    @cached_property
+    def heads(self) -> dict[int, str]:
+        """The box of each ``for``, by the value of its variable."""
+        loops = [operation for operation in self.graph.operations if operation.name == "scf.for"]
+        bodies = [self.graph.blocks[self.graph.regions[loop.regions[0]].blocks[0]] for loop in loops]
+        return {body.arguments[0]: self.boxes[loop.index] for loop, body in zip(loops, bodies, strict=True)}
 
     def arguments(self) -> Iterator[Node]:
         """Yield a box per argument of the kernel and of its helpers."""
@@ -82,6 +95,21 @@ class _TtirView:
                 kind = BoxKind.ARGUMENT if known.is_pointer else BoxKind.SCALAR
                 yield Node(f"v{value}", (name, short_type(known)), kind, f"argument {name}\n{known.type}", cluster)
 
+    def clusters(self) -> Iterator[RegionFrame]:
+        """Yield the frames of operations."""
+        for operation in self.graph.operations:
+            for region in operation.regions:
+                if region in self.frames:
+                    label = frame_label(operation, region, self.source)
+                    yield RegionFrame(f"r{region}", label, self.frame_of(operation.block))
+
+    def frame_of(self, block: int) -> str | None:
+        """Return the innermost frame around a block; None for the body of the kernel."""
+        region = self.graph.regions[self.graph.blocks[block].region]
+        while region.owner is not None and region.index not in self.frames:
+            region = self.graph.regions[self.graph.blocks[self.graph.operations[region.owner].block].region]
+        return None if region.index == self.graph.kernel.region else f"r{region.index}"
+
     def _inside(self, *regions: int) -> Iterator[Operation]:
         for region in regions:
             for block in self.graph.regions[region].blocks:
@@ -89,41 +117,38 @@ class _TtirView:
                     yield self.graph.operations[index]
                     yield from self._inside(*self.graph.operations[index].regions)
 
-    def _into(
-        self, head: str, consumer: Operation | Value, flow: Inflow, is_end: IsEnd, box_of: Callable[[int], str]
-    ) -> Iterator[Edge]:
-        """Yield the arrows of one value into a box; ``box_of`` names the box of an origin that is not a constant."""
-        for origin in origins(self.graph, self.joins, consumer, flow.value, is_end):
+    def edges(self) -> Iterator[Edge]:
+        """Yield the arrows, several between two boxes included."""
+        for operation in self.graph.operations:
+            head = self.boxes.get(operation.index)
+            if head is None or is_folded(self.graph, operation.block):
+                continue
+            operands = direct_operands(self.graph, operation)
+            for value in dict.fromkeys(value for operand in operands for value in self._inputs(operand, operation)):
+                yield from self._into(head, operation, Inflow(value, back=False))
+            for first in controlled_operations(self.graph, operation):
+                yield Edge(head, self.boxes[first.index], ArrowKind.CONTROL, "")
+
+    def _inputs(self, value: int, consumer: Operation) -> Iterator[int]:
+        """Yield the values that the box of an operation takes for one that the operation takes."""
+        yield value
+
+    def _into(self, head: str, consumer: Operation | Value, flow: Inflow) -> Iterator[Edge]:
+        """Yield the arrows of one value into a box."""
+        for origin in origins(self.graph, self.joins, consumer, flow.value, self._is_end):
             if origin.value not in self.constants:
                 value = self.graph.values[origin.value]
-                back = flow.back or origin.back
-                yield Edge(box_of(origin.value), head, flow_of(value), value_words(value), back)
+                tail = f"v{origin.value}" if value.operation is None else self.boxes[value.operation]
+                tail = self.heads.get(origin.value, tail)
+                yield Edge(tail, head, flow_of(value), value_words(value), flow.back or origin.back)
+
+    def _is_end(self, value: int) -> bool:
+        """Whether arrows begin at a value even where it joins others."""
+        return value in self.heads
 
 
 class OperationView(_TtirView):
     """The boxes, arrows and frames of the picture by operation."""
-
-    def __init__(self, graph: Graph, effects: Effects | None, source: SourceText) -> None:
-        super().__init__(graph, effects, source)
-        self.heads = {
-            graph.blocks[graph.regions[operation.regions[0]].blocks[0]].arguments[0]: f"o{operation.index}"
-            for operation in graph.operations
-            if operation.name == "scf.for"
-        }
-
-    def clusters(self) -> Iterator[RegionFrame]:
-        """Yield a frame for each region of an operation."""
-        for operation in self.graph.operations:
-            for region in operation.regions:
-                label = frame_label(operation, region, self.source)
-                yield RegionFrame(f"r{region}", label, self.cluster_of(operation.block))
-
-    def cluster_of(self, block: int) -> str | None:
-        """Return the frame of a block; None for the body of the kernel."""
-        region = self.graph.blocks[block].region
-        if self.graph.regions[region].owner is None and region == self.graph.kernel.region:
-            return None
-        return f"r{region}"
 
     def nodes(self) -> Iterator[Node]:
         """Yield a box per operation and carried value, in the order of the IR."""
@@ -148,11 +173,11 @@ class OperationView(_TtirView):
                 name = next((value.name for value in values if value.name), "carried")
                 lines = (shorten(" ".join([name, *starts[:1]]), 40), short_type(known))
                 tip = f"carried value\n{value_words(known)}"
-                yield Node(f"v{value}", lines, BoxKind.CONTROL, tip, self.cluster_of(block))
+                yield Node(f"v{value}", lines, BoxKind.CONTROL, tip, self.frame_of(block))
 
     def _operation(self, operation: Operation) -> Node:
         touch, place = self.touches.get(operation.index), place_of(operation.location)
-        kind, cluster = touch.kind if touch else BoxKind.COMPUTE, self.cluster_of(operation.block)
+        kind, cluster = touch.kind if touch else BoxKind.COMPUTE, self.frame_of(operation.block)
         title = operation_title(self.graph, operation, self.constants, touch)
         # The name and type of the result; of what is stored, where there is no result.
         shown = operation.results[:1] or (operation.operands[1:2] if touch else ())
@@ -189,23 +214,16 @@ class OperationView(_TtirView):
         return title, [f"{low} to {high}" + (f" by {step}" if step != "1" else "")]
 
     def edges(self) -> Iterator[Edge]:
-        """Yield the arrows, several between two boxes included."""
-        ends = (lambda value: self.graph.values[value].operation is None), self._box_of
-        for operation in self.graph.operations:
-            if operation.name not in YIELDS and not is_folded(self.graph, operation.block):
-                for operand in direct_operands(self.graph, operation):
-                    yield from self._into(f"o{operation.index}", operation, Inflow(operand, back=False), *ends)
-                for first in controlled_operations(self.graph, operation):
-                    yield Edge(f"o{operation.index}", f"o{first.index}", ArrowKind.CONTROL, "")
+        """Yield the arrows of operations, then those into carried values."""
+        yield from super().edges()
         for value, sources in self.joins.items():
             known = self.graph.values[value]
             if known.operation is None and value not in self.heads and not is_folded(self.graph, known.block):
                 for source in sources:
-                    yield from self._into(f"v{value}", known, source, *ends)
+                    yield from self._into(f"v{value}", known, source)
 
-    def _box_of(self, value: int) -> str:
-        operation = self.graph.values[value].operation
-        return self.heads.get(value, f"v{value}" if operation is None else f"o{operation}")
+    def _is_end(self, value: int) -> bool:
+        return self.graph.values[value].operation is None
 
 
 def operation_diagram(graph: Graph, effects: Effects | None, source: SourceText) -> Diagram:
@@ -244,55 +262,28 @@ class SourceView(_TtirView):
 
     def __init__(self, graph: Graph, effects: Effects | None, source: SourceText) -> None:
         super().__init__(graph, effects, source)
-        self.frames = {
-            region: f"r{region}"
-            for operation in graph.operations
-            for region in operation.regions
-            if self._is_frame(operation, region)
-        }
+        regions = [(operation, region) for operation in graph.operations for region in operation.regions]
+        self.frames = {region for operation, region in regions if self._spans_lines(operation, region)}
         self.lines: dict[str, _Line] = {}
-        self.line_of: dict[int, str] = {}
-        self.heads: dict[int, str] = {}
+        self.boxes = {}
         self.users: dict[int, list[Operation]] = defaultdict(list)
         for operation in graph.operations:
             for value in operation.operands:
                 self.users[value].append(operation)
-        self._gather()
+            if operation.name not in YIELDS and operation.name != "arith.constant":
+                self._add_to_line(operation)
 
-    def _is_frame(self, operation: Operation, region: int) -> bool:
-        here = place_of(operation.location)
-        places = [place_of(inner.location) for inner in self._inside(region) if inner.name not in YIELDS]
-        return any(place.line is not None and (place.file, place.line) != (here.file, here.line) for place in places)
+    def _spans_lines(self, operation: Operation, region: int) -> bool:
+        """Whether a region has source lines other than that of its operation."""
+        here, places = _line(operation), (_line(inner) for inner in self._inside(region) if inner.name not in YIELDS)
+        return any(place[1] is not None and place != here for place in places)
 
-    def frame_of(self, block: int) -> str | None:
-        """Return the innermost frame around a block."""
-        region = self.graph.regions[self.graph.blocks[block].region]
-        while region.owner is not None:
-            if region.index in self.frames:
-                return self.frames[region.index]
-            region = self.graph.regions[self.graph.blocks[self.graph.operations[region.owner].block].region]
-        return None if region.index == self.graph.kernel.region else f"r{region.index}"
-
-    def _gather(self) -> None:
-        for operation in self.graph.operations:
-            if operation.name in YIELDS or operation.name == "arith.constant":
-                continue
-            place, frame = place_of(operation.location), self.frame_of(operation.block)
-            key = f"{place.file}:{place.line}@{frame}" if place.line is not None else f"o{operation.index}"
-            line = self.lines.setdefault(key, _Line(f"n{len(self.lines)}", place, frame))
-            line.operations.append(operation)
-            self.line_of[operation.index] = line.key
-            if operation.name == "scf.for":
-                body = self.graph.blocks[self.graph.regions[operation.regions[0]].blocks[0]]
-                self.heads[body.arguments[0]] = line.key
-
-    def clusters(self) -> Iterator[RegionFrame]:
-        """Yield the frames of regions that span source lines of their own."""
-        for operation in self.graph.operations:
-            for region in operation.regions:
-                if region in self.frames:
-                    label = frame_label(operation, region, self.source)
-                    yield RegionFrame(self.frames[region], label, self.frame_of(operation.block))
+    def _add_to_line(self, operation: Operation) -> None:
+        place, frame = place_of(operation.location), self.frame_of(operation.block)
+        key = f"{place.file}:{place.line}@{frame}" if place.line is not None else f"o{operation.index}"
+        line = self.lines.setdefault(key, _Line(f"n{len(self.lines)}", place, frame))
+        line.operations.append(operation)
+        self.boxes[operation.index] = line.key
 
     def nodes(self) -> Iterator[Node]:
         """Yield a box per source line, but for the arguments."""
@@ -337,19 +328,6 @@ class SourceView(_TtirView):
                 return short_type(result) if result.shape else ""
         return ""
 
-    def edges(self) -> Iterator[Edge]:
-        """Yield the arrows, several between two boxes included."""
-        for operation in self.graph.operations:
-            head = self.line_of.get(operation.index)
-            if head is None or is_folded(self.graph, operation.block):
-                continue
-            operands = direct_operands(self.graph, operation)
-            for value in dict.fromkeys(value for operand in operands for value in self._inputs(operand, operation)):
-                flow = Inflow(value, back=False)
-                yield from self._into(head, operation, flow, self.heads.__contains__, self._box_of)
-            for first in controlled_operations(self.graph, operation):
-                yield Edge(head, self.line_of[first.index], ArrowKind.CONTROL, "")
-
     def _inputs(self, value: int, consumer: Operation) -> Iterator[int]:
         """Yield the values that the source line of an operation takes for one that the operation takes.
 
@@ -371,9 +349,7 @@ class SourceView(_TtirView):
 
     def order(self) -> Iterator[tuple[str, str]]:
         """Yield pairs of boxes, the upper one first: a loop and what follows it, two successive loads."""
-        by_frame: dict[str | None, list[_Line]] = defaultdict(list)
-        for line in self.lines.values():
-            by_frame[line.cluster].append(line)
+        by_frame = grouped(self.lines.values(), lambda line: line.cluster)
         for lines in by_frame.values():
             loads = [line for line in lines if any(op.index in self.touches for op in line.operations)]
             yield from ((first.key, second.key) for first, second in pairwise(loads))
@@ -388,12 +364,8 @@ class SourceView(_TtirView):
             if last is not None:
                 yield last, line.key
             for operation in line.operations:
-                inner = [self.frames[region] for region in operation.regions if region in self.frames]
+                inner = [f"r{region}" for region in operation.regions if region in self.frames]
                 last = next((by_frame[frame][-1].key for frame in reversed(inner) if frame in by_frame), last)
-
-    def _box_of(self, value: int) -> str:
-        operation = self.graph.values[value].operation
-        return self.heads.get(value) or (f"v{value}" if operation is None else self.line_of[operation])
 
 
 def source_diagram(graph: Graph, effects: Effects | None, source: SourceText) -> Diagram:

@@ -95,9 +95,8 @@ def _panel(
     runtime, stated, (closure, _) = session.runtime, autotune_settings(kernel), closure_of(kernel)
     hooks = [*{id(config.pre_hook): config.pre_hook for config in stated.configs}.values()]
     hook = hooks[0] if len(hooks) == 1 else None
-    subject = replace(_subject(kernel, grid, arguments, ranges, closure), launched=launched)
-    if hook is not None:
-        subject = replace(subject, blocks={})
+    subject = _subject(kernel, grid, arguments, ranges, closure)
+    subject = replace(subject, launched=launched, blocks=subject.blocks if hook is None else {})
     plan = plan_controls(subject, ranges)
     here = None if runtime.is_offline() else gpu_target_of_machine()
     inputs = {name: value for name, value in plan.fixed.items() if memory_of({name: value})}

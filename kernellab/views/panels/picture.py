@@ -14,7 +14,7 @@ from kernellab.launch.run import Severity, finding_words
 from kernellab.store.columns import Status
 from kernellab.tune.result import Row
 from kernellab.views.compile_facts import resource_facts
-from kernellab.views.elements import Fact, compile_words, grid_words, number, shorten, style
+from kernellab.views.elements import Fact, compile_words, grid_words, number, runs_of, shorten, style
 from kernellab.views.palette import BAD, BLUE, GOOD, GREY, WARNING
 
 
@@ -342,13 +342,13 @@ def history_svg(history: PointHistory, best: Evaluation | None, current: Evaluat
 def _values(chart: _Chart, name: str, words: Sequence[str], y: float) -> str:
     """Return a row of values below the points, each amid those that share it; what has no room is left out."""
     parts = [_label(_LEFT - 6, y, shorten(name, _MOST_NAME), "end", f"<title>{escape(name)}</title>")]
-    starts = [i for i, word in enumerate(words) if i == 0 or word != words[i - 1]]
-    for i in starts[1:]:
-        edge = chart.x(i) - chart.step / 2
+    runs = runs_of(words)
+    for run in runs[1:]:
+        edge = chart.x(run.start) - chart.step / 2
         parts.append(f'<line {_GRID} x1="{edge:.1f}" x2="{edge:.1f}" y1="{y - 9:.1f}" y2="{y + 1:.1f}"/>')
-    for i, end in zip(starts, [*starts[1:], len(words)], strict=True):
-        if len(words[i]) * _CHARACTER <= (end - i) * chart.step:
-            parts.append(_label((chart.x(i) + chart.x(end - 1)) / 2, y, words[i]))
+    for run in runs:
+        if len(words[run.start]) * _CHARACTER <= len(run) * chart.step:
+            parts.append(_label((chart.x(run.start) + chart.x(run.stop - 1)) / 2, y, words[run.start]))
     return "".join(parts)
 
 

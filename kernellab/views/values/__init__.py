@@ -20,7 +20,7 @@ from kernellab.compile.argument_values import ArgumentValue
 from kernellab.errors import KernellabError
 from kernellab.inside.values import Values
 from kernellab.launch.recorded_values import Program, RecordedValue, ValueKind
-from kernellab.views.elements import code_line, file_text, minify
+from kernellab.views.elements import code_line, file_text, grouped, minify, value_name
 from kernellab.views.figures.canvas import value_text
 from kernellab.views.graph import GraphPictures, View, graph_pane, graph_script
 from kernellab.views.palette import GREY, MAGENTA, ORANGE, SCALE_COLOURS, fill_in, tones
@@ -85,8 +85,8 @@ class ValuesPage:
         return f'<style>{css()}</style><div class="kv kv-still">{lines}{graph}</div>'
 
     def _still_graph(self) -> str:
-        if self.pictures is None:
-            return f'<p class="kv-no-graph">{escape(self.graph_message)}</p>'
+        if isinstance(self.pictures, str):
+            return f'<p class="kv-no-graph">{escape(self.pictures)}</p>'
         view = self.pictures.default
         drawn = self.pictures.draw(view, self.pictures.collapsed_at_first(view))
         rows = [row for row, line in enumerate(self.lines) if line.positions]
@@ -102,27 +102,18 @@ class ValuesPage:
             '<div class="kv-pane"><div class="kv-bar"></div><div class="kv-facts"></div><canvas tabindex="-1"></canvas>'
             '<div class="kv-hover" aria-live="polite"></div><div class="kv-flow"></div></div>'
         )
-        graph = escape(self.graph_message) if self.pictures is None else graph_pane("")
+        graph = escape(self.pictures) if isinstance(self.pictures, str) else graph_pane("")
         below = f'<div class="kv-graph" hidden>{graph}</div>'
         source = f'<div class="kv-source" tabindex="0">{rows}</div>'
         return f'<style>{css()}</style><div class="kv">{source}{pane}{below}</div>'
 
-    @property
-    def pictures(self) -> GraphPictures | None:
-        """The pictures of the kernel's dataflow graph; None where it has none, see `graph_message`."""
-        return self._pictures_or_reason[0]
-
-    @property
-    def graph_message(self) -> str:
-        """Why there is no graph; "" where there is one."""
-        return self._pictures_or_reason[1]
-
     @cached_property
-    def _pictures_or_reason(self) -> tuple[GraphPictures | None, str]:
+    def pictures(self) -> GraphPictures | str:
+        """The pictures of the kernel's dataflow graph, or why there are none."""
         try:
-            return pictures_of(self.values, self._places, self._statement_rows), ""
+            return pictures_of(self.values, self._places, self._statement_rows)
         except KernellabError as error:
-            return None, f"No dataflow graph: {error.message}"
+            return f"No dataflow graph: {error.message}"
 
     @cached_property
     def _statement_rows(self) -> dict[Place, int]:
@@ -138,7 +129,7 @@ class ValuesPage:
     @cached_property
     def _operations(self) -> Counter[Place]:
         """The number of operations of TTIR by statement."""
-        nodes = () if self.pictures is None else self.pictures.whole(View.OPERATIONS).nodes
+        nodes = () if isinstance(self.pictures, str) else self.pictures.whole(View.OPERATIONS).nodes
         return Counter(Place(node.file or "", node.source_line or 0) for node in nodes if node.operations)
 
     @cached_property
@@ -147,7 +138,8 @@ class ValuesPage:
 
     def place(self, position: int) -> Place:
         """The statement of a value, by which the graph knows it."""
-        return self._places.of_value(self.values.values[position])
+        value = self.values.values[position]
+        return self._places.of(value.file, value.line)
 
     def position_at(self, place: Place) -> int | None:
         """The first of the values that a line shows, of the line's statement; None where it has none."""
@@ -192,12 +184,9 @@ class ValuesPage:
     def _table(self, line: Line) -> str:
         rows = [self.values.values[position] for position in line.positions]
         more = f"<caption>the last {_MOST_ROWS} of {len(rows)} values</caption>" if len(rows) > _MOST_ROWS else ""
-        head = "".join(
-            f"<th>{name}</th>" for name in ("name", "iteration", "min", "max", "mean", "NaN", "inf", "masked")
-        )
-        body = "".join(
-            f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in _cells(row))}</tr>" for row in rows[-_MOST_ROWS:]
-        )
+        head = "".join(f"<th>{name}</th>" for name in ("name", "iteration", *_FIGURES))
+        cells = ("".join(f"<td>{escape(cell)}</td>" for cell in _cells(row)) for row in rows[-_MOST_ROWS:])
+        body = "".join(f"<tr>{row}</tr>" for row in cells)
         return f"<table>{more}<tr>{head}</tr>{body}</table>"
 
     def tile(self, position: int, page: int = 0) -> dict[str, Any]:
@@ -225,8 +214,9 @@ class ValuesPage:
     def _neighbours(self, position: int, value: RecordedValue) -> dict[str, Any]:
         """The values of the same place in other iterations and programs, and those before and after it in the flow."""
         readers = self._readers.get(position, [])
+        own = [at for at in self._sites[_site(value)] if self.values.values[at].program == value.program]
         return {
-            "iterations": [[at, _iteration_words(self.values.values[at])] for at in self._iterations(value)],
+            "iterations": [[at, _iteration_words(self.values.values[at])] for at in own],
             "programs": [[at, str(self.values.values[at].program)] for at in self._programs(value)],
             "reads": [[at, self._label(at)] for at in value.reads],
             "read_by": [[at, self._label(at)] for at in readers[:_MOST_READERS]],
@@ -245,14 +235,8 @@ class ValuesPage:
 
     @cached_property
     def _sites(self) -> dict[tuple[Any, ...], list[int]]:
-        sites = defaultdict[tuple[Any, ...], list[int]](list)
-        for position, value in enumerate(self.values.values):
-            sites[_site(value)].append(position)
-        return dict(sites)
-
-    def _iterations(self, value: RecordedValue) -> list[int]:
-        """The values of the same name and line in the same program, in the order of execution."""
-        return [at for at in self._sites[_site(value)] if self.values.values[at].program == value.program]
+        values = self.values.values
+        return grouped(range(len(values)), lambda position: _site(values[position]))
 
     def _programs(self, value: RecordedValue) -> list[int]:
         """The value of the same name and line in every program: of the same iteration, or else of the last one."""
@@ -273,12 +257,8 @@ class ValuesPage:
 
     def _label(self, position: int) -> str:
         value = self.values.values[position]
-        return f"{value_name(value)}, line {value.line}{_in_brackets(_iteration_words(value))}"
-
-
-def value_name(value: RecordedValue) -> str:
-    """The variable, or the access with its argument: ``store out``."""
-    return value.name or f"{value.kind.value} {value.argument or ''}".strip()
+        iteration = f" [{_iteration_words(value)}]" if value.iteration else ""
+        return f"{value_name(value)}, line {value.line}{iteration}"
 
 
 def shape_words(value: RecordedValue) -> str:
@@ -294,10 +274,6 @@ def _site(value: RecordedValue) -> tuple[Any, ...]:
 
 def _iteration_words(value: RecordedValue) -> str:
     return ", ".join(map(str, value.iteration))
-
-
-def _in_brackets(words: str) -> str:
-    return f" [{words}]" if words else ""
 
 
 def _cells(value: RecordedValue) -> list[str]:

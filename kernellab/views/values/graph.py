@@ -12,7 +12,6 @@ from kernellab.errors import UsageError
 from kernellab.inside.values import Values
 from kernellab.ir.effects import effects_of
 from kernellab.ir.graph import Graph, Location, main_file, place_of, short_file
-from kernellab.launch.recorded_values import RecordedValue
 from kernellab.views.graph import GraphPictures
 from kernellab.views.graph.diagram import Node
 
@@ -38,10 +37,6 @@ class StatementPlaces:
         """The place of a line, which may be a later one of its statement."""
         place = Place(self._short(file), line)
         return place._replace(line=self._starts.get(place, line))
-
-    def of_value(self, value: RecordedValue) -> Place:
-        """The place of a value."""
-        return self.of(value.file, value.line)
 
     def _short(self, file: str | None) -> str:
         name = short_file(file)
