@@ -17,7 +17,6 @@ from kernellab._triton.kernel import Kernel, parameter_names
 from kernellab.benchmark.spec import BenchmarkSpec, CaseArguments
 from kernellab.compile.cache import Compiler
 from kernellab.compile.job_queue import JobSource, resolve_job
-from kernellab.compile.types import CompileJob
 from kernellab.errors import KernellabError
 from kernellab.store import Version
 from kernellab.store.columns import Status
@@ -131,11 +130,7 @@ class LocalCases:
             self._ahead.close()
 
     def _measure(self, request: CaseRequest) -> MeasuredCase:
-        """Measure a case, and store its rows.
-
-        Raises:
-            KernellabError: the case as a whole failed.
-        """
+        """Measure a case, and store its rows; `KernellabError` where the case as a whole failed."""
         environment, sizes = self.environment, dict(request.sizes)
         if self._launches is None:
             self._launches = Launches(self.kernel, self.spec.grid, (), {}, environment.device.target)
@@ -203,12 +198,8 @@ def _compile_ahead(compiler: Compiler, launches: Launches, request: CaseRequest)
     """Compile configs that the first case does not ask for while others are measured, the longest first."""
     asked = {forecast.config for forecast in request.forecasts}
     left = longest_first(config for config in launches.originals if config not in asked)[:_MOST_AHEAD]
-    jobs = [resolve_job(partial(_job, launches, config)) for config in left]  # by functions of the user, in this thread
+    jobs = [resolve_job(partial(launches.job, config)) for config in left]  # by functions of the user, in this thread
     return CompilingAhead(compiler, jobs)
-
-
-def _job(launches: Launches, config: Config) -> CompileJob:
-    return launches.of(config).job
 
 
 def _resident_programs(rows: Sequence[Row], limits: DeviceLimits | None) -> dict[Config, int]:

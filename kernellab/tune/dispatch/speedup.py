@@ -28,11 +28,10 @@ from kernellab.checking.reference import call_by_name
 from kernellab.errors import UsageError, plural, value_text
 from kernellab.store.columns import Status
 from kernellab.timing.config import Config, configs_of
-from kernellab.tune.dispatch.result import ProgramSpeedup, Regret
+from kernellab.tune.dispatch.result import ProgramSpeedup, Regret, size_text
 from kernellab.tune.dispatch.rule import Rule
 from kernellab.tune.dispatch.table import CaseTable
 from kernellab.tune.dispatch.time_model import Array, Fit
-from kernellab.tune.result import Row
 
 _DRAWS = 4000
 _QUANTILES = (0.025, 0.975)
@@ -76,26 +75,20 @@ def program_speedup(
     the baseline or the rule's config failed are left out.
     """
     counts = np.array(table.counts)
-    places = {config: place for place, config in enumerate(table.configs)}
-    after = [places[rule.configs[rule.place(**sizes)]] for sizes in table.cases]
+    after = [table.places[rule.configs[rule.place(**sizes)]] for sizes in table.cases]
     before = list(baseline) or [best_single_config(table, fit)] * len(after)
     numbers = [
         case
         for case, pair in enumerate(zip(before, after, strict=True))
         if not any(table.is_hopeless(case, place) for place in pair)
     ]
-    cells = [(case, place) for places_of in (before, after) for case, place in ((n, places_of[n]) for n in numbers)]
-    estimates = {cell: _estimate(table, fit, *cell) for cell in cells}
-    savings = {cell: _warm_saving(table, *cell, flush_ms) for cell in cells}
+    launched = [[(case, places_of[case]) for case in numbers] for places_of in (before, after)]
+    estimates = {cell: _estimate(table, fit, *cell) for cells in launched for cell in cells}
+    savings = {cell: _warm_saving(table, *cell, flush_ms) for cell in estimates}
     drawn = _drawn_times(estimates, savings)
-    totals = [
-        sum(
-            counts[case] * savings[cell].faster(np.exp(estimates[cell].log_ms), 0.5)
-            for case, cell in ((case, (case, places_of[case])) for case in numbers)
-        )
-        for places_of in (before, after)
-    ]
-    sums = [sum(counts[case] * drawn[case, places_of[case]] for case in numbers) for places_of in (before, after)]
+    expected = {cell: savings[cell].faster(np.exp(estimate.log_ms), 0.5) for cell, estimate in estimates.items()}
+    totals = [sum(counts[cell[0]] * expected[cell] for cell in cells) for cells in launched]
+    sums = [sum(counts[cell[0]] * drawn[cell] for cell in cells) for cells in launched]
     low, high = np.quantile(sums[0] / sums[1], _QUANTILES) if numbers else (1.0, 1.0)
     configs = tuple(dict.fromkeys(table.configs[before[case]] for case in numbers))
     return ProgramSpeedup(
@@ -146,15 +139,12 @@ def _estimate(table: CaseTable, fit: Fit, case: int, place: int) -> _TimeEstimat
     if row is None or row.ranking_ms is None:
         spread = float(fit.spreads(case, with_case=False)[place])
         return _TimeEstimate(float(fit.log_times(case)[place]), spread, is_measured=False)
-    is_measured = row.status is Status.OK
-    return _TimeEstimate(log(row.ranking_ms), hypot(_row_spread(row, is_measured), _REPEATED), is_measured)
-
-
-def _row_spread(row: Row, is_measured: bool) -> float:
-    low, high = (row.low_ms, row.high_ms) if is_measured else (row.predicted_low_ms, row.predicted_high_ms)
-    if not low or not high:
-        return 0.0
-    return log(high / low) / (_MEASURED_WIDTH if is_measured else _PREDICTED_WIDTH)
+    if is_measured := row.status is Status.OK:
+        low, high, width = row.low_ms, row.high_ms, _MEASURED_WIDTH
+    else:
+        low, high, width = row.predicted_low_ms, row.predicted_high_ms, _PREDICTED_WIDTH
+    spread = log(high / low) / width if low and high else 0.0
+    return _TimeEstimate(log(row.ranking_ms), hypot(spread, _REPEATED), is_measured)
 
 
 def _warm_saving(table: CaseTable, case: int, place: int, flush_ms: float) -> _WarmSaving:
@@ -261,6 +251,6 @@ def _from_mapping(weights: Mapping[Any, Any], cases: Sequence[Sizes]) -> tuple[f
 def _weight(weight: Any, case: Sizes) -> float:
     is_number = isinstance(weight, Real) and not isinstance(weight, bool)
     if not is_number or not isfinite(weight) or weight <= 0:
-        sizes = ", ".join(f"{name}={value}" for name, value in case.items())
-        raise UsageError(f"The weight of {sizes} is {value_text(weight)}; expected a positive number of launches.")
+        text = f"The weight of {size_text(case)} is {value_text(weight)}"
+        raise UsageError(f"{text}; expected a positive number of launches.")
     return float(weight)
