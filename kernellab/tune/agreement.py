@@ -67,14 +67,9 @@ class Outputs:
         if not majority:
             return []
         leader = self.groups[majority[0]]
-        apart = {group for group in set(self.groups.values()) if self._differ(group, leader)}
+        others = {*self.groups.values()} - {leader, NOT_REPEATED}
+        apart = {g for g in others if self.pairs.get(frozenset((g, leader))) or _differ_on_one_bench((g, leader))}
         return [config for config, group in self.groups.items() if group in apart and config not in self.trusted]
-
-    def _differ(self, group: str, other: str) -> bool:
-        """Whether two groups are known to differ, by a comparison or by their numbers on one bench."""
-        if NOT_REPEATED in {group, other} or group == other:
-            return False
-        return bool(self.pairs.get(frozenset((group, other)))) or _differ_on_one_bench((group, other))
 
     def agreement(self) -> Agreement:
         """Summarise the groups of equal outputs as an `Agreement`."""
@@ -124,13 +119,11 @@ class Outputs:
     def _record_differences(
         self, founder: str, others: Sequence[str], members: Mapping[str, Sequence[Config]], compare: Compare
     ) -> None:
-        """Compare a group with others, and record the differences."""
+        """Compare a group with others that it was not compared with, and record the differences."""
         new = [group for group in others if frozenset((group, founder)) not in self.pairs]
         if new:
-            differences = compare(
-                self._representative(members[founder]), [self._representative(members[group]) for group in new]
-            )
-            self.pairs.update({frozenset((group, founder)): pair for group, pair in zip(new, differences, strict=True)})
+            first, *rest = (self._representative(members[group]) for group in (founder, *new))
+            self.pairs |= {frozenset((g, founder)): pair for g, pair in zip(new, compare(first, rest), strict=True)}
 
     def _representative(self, configs: Sequence[Config]) -> Config:
         """Return a config of a group, a freshly measured one if possible."""
