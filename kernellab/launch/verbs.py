@@ -81,7 +81,6 @@ _KEPT = CallRule(
 )
 _TEXT = CallRule("a text", lambda value: isinstance(value, str))
 _RULES = {
-    **dict.fromkeys(("algebra", "bitwise", "exact"), _FLAG),
     **dict.fromkeys(("argument", "kind", "name", "opened", "table", "view"), _TEXT),
     **dict.fromkeys(("budget_configs", "max_configs", "max_programs", "rounds"), _COUNT),
     **dict.fromkeys(("budget_s", "timeout_s"), _SECONDS),
@@ -96,7 +95,6 @@ _RULES = {
     ),
     "effects": CallRule("what lab.effects returns", lambda value: hasattr(value, "sites")),
     "executor": CallRule("a concurrent.futures.Executor, or a client of dask or ipyparallel", _is_executor),
-    "found": CallRule("a DataFrame", lambda value: hasattr(value, "to_csv") and hasattr(value, "columns")),
     "inputs": CallRule("a function of swept names: lambda n: dict(x=torch.rand(n), n=n)", callable),
     "from_version": CallRule("a version of Triton, such as '3.6.0'", lambda value: isinstance(value, str)),
     "function": CallRule("a function", callable),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache
 from math import inf
 from statistics import median
 
@@ -18,7 +18,7 @@ from kernellab.timing.bench import Bench, BenchOptions, measure_singly, require_
 from kernellab.timing.bench_jobs import BenchJob, BenchKernel, CompareJob, LaunchTimes, MeasureJob, RoundsJob, Setup
 from kernellab.timing.bench_setup import CommonMemory, bench_kernel
 from kernellab.timing.config import NO_CONFIG
-from kernellab.timing.launches import Implementation, Launches, on_device
+from kernellab.timing.launches import Implementation, KernelLaunch, Launches, on_device
 from kernellab.timing.transports import LocalTransport, Transport, WorkerTransport
 
 
@@ -49,7 +49,6 @@ def bench_of(launches: Launches, trials: Trials | None, timeout_s: float, device
     reference = launches.reference
     if device is not None and reference is not None:  # its values will lie there
         reference = Reference(reference.text, reference.values, reference.identity)
-    copies = cache(partial(_launches_on, launches, device or 0))  # made on first use
     options = BenchOptions(
         name=launches.name,
         timeout_s=timeout_s,
@@ -60,19 +59,24 @@ def bench_of(launches: Launches, trials: Trials | None, timeout_s: float, device
         outputs=launches.outputs,
         has_hooks=launches.has_hooks,
         device=device,
-        placed=None if device is None else lambda implementation: copies().of(implementation.config),
+        placed=None if device is None else _launches_on(launches, device),
         notes=launches.notes,
     )
     return gpu_bench(options, trials)
 
 
-def _launches_on(launches: Launches, device: int) -> Launches:
-    """Return launches on copies of their arguments on a device; `UsageError` where there is no room for these."""
-    try:
-        return on_device(launches, device)
-    except RuntimeError as exc:  # of torch
-        text = f"The bench of a GPU cannot be set up: {first_line(exc)}"
-        raise UsageError(f"{text}; free memory there, or leave it out of devices.") from exc
+def _launches_on(launches: Launches, device: int) -> Callable[[Implementation], KernelLaunch]:
+    """Return a function for launches on copies, made on first use; it raises `UsageError` without room for these."""
+
+    @cache
+    def copies() -> Launches:
+        try:
+            return on_device(launches, device)
+        except RuntimeError as exc:  # of torch
+            text = f"The bench of a GPU cannot be set up: {first_line(exc)}"
+            raise UsageError(f"{text}; free memory there, or leave it out of devices.") from exc
+
+    return lambda implementation: copies().of(implementation.config)
 
 
 @dataclass(slots=True)

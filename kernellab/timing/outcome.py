@@ -129,12 +129,5 @@ def rate_columns(time_ms: float | None, moved: int | None, flops: int | None) ->
 
 def resource_columns(compiled: Compiled) -> dict[str, Any]:
     """Return the columns of a row that a compile fills: its seconds and the kernel's resources."""
-    resources = compiled.resources
-    return {
-        "compile_s": compiled.seconds,
-        "registers": resources.registers,
-        "spill_bytes": resources.spill_bytes,
-        "shared_bytes": resources.shared_bytes,
-        "occupancy": resources.occupancy,
-        "limiter": resources.limiter,
-    }
+    names = ("registers", "spill_bytes", "shared_bytes", "occupancy", "limiter")
+    return {"compile_s": compiled.seconds, **{name: getattr(compiled.resources, name) for name in names}}

@@ -57,11 +57,6 @@ class Role:
         return self.kind in {RoleKind.PROGRAMS, RoleKind.LOOP}
 
 
-def fixed_role(name: str, value: Any, reason: str) -> Role:
-    """Return the role of a constexpr that keeps its value."""
-    return Role(name, value, RoleKind.FIXED, reason)
-
-
 class _Stays(Exception):
     """The value has to stay; the text says why."""
 
@@ -74,7 +69,7 @@ def role_of(name: str, value: int, first: Trial, second: Trial, *, grid_follows:
     try:
         return _Comparison(first, second, name, value, grid_follows).role()
     except _Stays as why:
-        return fixed_role(name, value, str(why))
+        return Role(name, value, RoleKind.FIXED, str(why))
 
 
 WHOLE = "a program holds that many elements at once"
@@ -107,7 +102,9 @@ class _Comparison(Differences):
             rows = self._chunk_loop()
             if rows is not None:
                 return self._chunk(rows)
-            return self._order() if self.changed else fixed_role(self.name, self.value, "this launch does not use it")
+            if not self.changed:
+                return Role(self.name, self.value, RoleKind.FIXED, "this launch does not use it")
+            return self._order()
         kinds = [self._kind_of(block) for block in self.blocks]
         kind, *others = {kind for kind, _ in kinds}
         loops = list(dict.fromkeys(loop for _, own in kinds for loop in own))
@@ -183,7 +180,7 @@ class _Comparison(Differences):
         )
 
     def _covered_by_programs(self) -> int:
-        """Return the number of elements from 0 on that the blocks of all programs cover; `_Stays` if others differ."""
+        """Return how many elements from 0 on the blocks of all programs cover; `_Stays` if unknown, or not for both."""
         starts = [s for s in self.start_values if s in self.scaled and s in self.facts.from_any_program]
         extents = [self._extents(start) for start in starts]
         limit = self._limit()[1]
@@ -215,7 +212,7 @@ class _Comparison(Differences):
         return extents[0], extents[1]
 
     def _covered_by_loop(self, loop: Operation) -> int | None:
-        """Return the elements that the rounds of a loop cover, None if unknown; `_Stays` if they follow the value."""
+        """Return the elements that the rounds of a loop cover, None if unknown; `_Stays` if the other value differs."""
         if loop.operands[2] in self.changed:
             steps = [trial.facts.over_programs(loop.operands[2]) for trial in (self.first, self.second)]
             if not self._are_in_proportion(*steps):

@@ -59,7 +59,7 @@ def tune_over(
     weights: Any = None,
     baseline: Any = None,
 ) -> Dispatch:
-    """Tune a bound kernel over sizes; ``spec`` has the user's configs and how a case is measured.
+    """Tune a bound kernel over sizes; ``spec`` has the user's options and how a case is measured.
 
     ``opened`` returns the environment of an executor's process; ``max_configs`` limits the configs of the rule. For
     ``weights`` and ``baseline``, see `weights_of` and `baselines_of`.
@@ -77,14 +77,16 @@ def tune_over(
     cases = distinct_cases(listed)
     counts = weights_of(weights, over, listed, cases)
     launches = Launches(kernel, grid, (), arguments, environment.device.target)
-    originals = candidates_of(launches, spec.configs)
+    originals = candidates_of(launches, spec.options.configs)
     before = baselines_of(baseline, over, listed, cases, launches.effective)
     if before and counts is None:
         raise UsageError("baseline needs weights: the number of launches of each case, weights=[1000, 20, ...].")
     originals |= {config: original for config, original in before if config not in originals}
-    spec = replace(spec, base_arguments=arguments, configs=[*originals.values()])
+    options = replace(spec.options, configs=[*originals.values()])
     if counts is not None:  # the speedup of a program needs launches with a warm L2
-        spec = replace(spec, warm_runs=_WARM_RUNS, warm_configs=tuple(dict.fromkeys(config for config, _ in before)))
+        baselines = tuple(dict.fromkeys(config for config, _ in before))
+        options = replace(options, warm_runs=_WARM_RUNS, warm_configs=baselines)
+    spec = replace(spec, base_arguments=arguments, options=options)
     count = 0 if environment.make_bench is not None else device_for(session.target, session.model).multiprocessors
     measurer, remarks = measurer_of(environment, kernel, spec, executor, opened, count)
     processors = getattr(measurer, "multiprocessors", None) or multiprocessors()
