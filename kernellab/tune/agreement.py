@@ -15,7 +15,7 @@ from typing import Any
 from kernellab._triton.kernel import autotune_settings
 from kernellab.checking.comparison import OutputDifference
 from kernellab.compile.types import Compiled
-from kernellab.errors import UsageError
+from kernellab.errors import UsageError, plural
 from kernellab.launch.arguments import memory_of
 from kernellab.source import MalformedData, parse_json, reading, require, require_type
 from kernellab.store.columns import Status
@@ -152,7 +152,9 @@ class Outputs:
             if not lead:
                 leader, lead = waiting.popleft()
                 continue
-            part = _next_groups(waiting, lead)
+            part = [waiting.popleft()]
+            while waiting and sum(own for _, own in part) + waiting[0][1] <= lead:
+                part.append(waiting.popleft())
             self._record_differences(leader, [group for group, _ in part], members, compare)
             for group, own in part:
                 if not self.pairs[frozenset((group, leader))]:
@@ -198,15 +200,6 @@ def _differ_on_one_bench(groups: Iterable[str]) -> bool:
         if bench and number.lstrip("-").isdecimal():
             numbers_by_bench.setdefault(bench, []).append(int(number))
     return any(len(numbers) > 1 and max(numbers) >= 0 for numbers in numbers_by_bench.values())
-
-
-def _next_groups(waiting: deque[tuple[str, int]], lead: int) -> list[tuple[str, int]]:
-    """Take the next groups, at least one, with a joint weight of at most the leader's lead."""
-    groups: list[tuple[str, int]] = []
-    while waiting and (not groups or waiting[0][1] <= lead):
-        groups.append(waiting.popleft())
-        lead -= groups[-1][1]
-    return groups
 
 
 def outputs_of(rows: Mapping[Config, Row], fresh: Collection[Config] = ()) -> Outputs:
@@ -286,7 +279,7 @@ def disagreement_note(agreement: Agreement) -> str:
             f"Where it may be right, {DECIDES}."
         )
     counts = Counter(map(len, agreement.groups))
-    sizes = ", ".join(f"{count} {'group' if count == 1 else 'groups'} of {size}" for size, count in counts.items())
+    sizes = ", ".join(f"{plural(count, 'group')} of {size}" for size, count in counts.items())
     return (
         f"Outputs disagree, and no more than {largest} of {ran} configs agree ({sizes}), so all of them could win. "
         f"{how}. Where some may be wrong, {DECIDES}."

@@ -205,12 +205,11 @@ class Proposal:
         rows = programs or [role for role in self.roles if role.reason == FIXED_GRID]
         if not len(rows) == len(loops) == 1:
             return []
+        values = self.facts.operations_named(*DOTS)[-1].operands[1]  # of the attention
+        width = self.facts.graph.values[values].shape[-1]
+        queries, keys = _block_extent(rows[0]), _block_extent(loops[0])
         space: Iterable[Config] = workloads.attention(
-            _block_extent(rows[0]),
-            _block_extent(loops[0]),
-            self._width,
-            target=self.target,
-            element_bytes=self._dot_bytes,
+            queries, keys, width, target=self.target, element_bytes=self._dot_bytes
         )
         if not programs:
             space = [config for config in space if config.values["BLOCK_M"] == rows[0].value]
@@ -230,12 +229,6 @@ class Proposal:
         block_names = {role.name for role in self._blocks}
         configs = _configs_of_roles(fitting, pairs, one_value=True)
         return [config for config in configs if dict(config.parameters).keys() <= block_names]
-
-    @property
-    def _width(self) -> int:
-        """The elements of a row of the second operand of the last product: of the values of an attention."""
-        operand = self.facts.operations_named(*DOTS)[-1].operands[1]
-        return self.facts.graph.values[operand].shape[-1]
 
     @property
     def _dot_bytes(self) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 from kernellab._triton.kernel import heuristic_names, jit_function, jit_kind, parameter_names
 from kernellab.compile.cache import Compiler
@@ -113,11 +112,12 @@ class _Trials:
         numbers, others = dict[str, int](), dict[str, str]()
         for name in (p.name for p in jit_function(launches.kernel).params if p.is_constexpr):
             value = launch.arguments[name]
-            why = "set by @triton.heuristics" if name in set_by else _no_number(value)
-            if why:
-                others[name] = why
-            else:
+            if name in set_by:
+                others[name] = "set by @triton.heuristics"
+            elif type(value) is int and value > 0:
                 numbers[name] = value
+            else:
+                others[name] = "a flag" if isinstance(value, bool) else "no positive integer"
         return cls(compiler, launch, call_without(launches, numbers), numbers, others)
 
     @property
@@ -192,13 +192,6 @@ class _Trials:
 
     def _compile_facts(self, launch: KernelLaunch) -> GraphFacts:
         return GraphFacts(inline_calls(self.compiler.raw_graph(launch.job)), launch.grid, launch.arguments)
-
-
-def _no_number(value: Any) -> str:
-    """Return why a constexpr is not a size; "" of a positive integer."""
-    if isinstance(value, bool):
-        return "a flag"
-    return "" if type(value) is int and value > 0 else "no positive integer"
 
 
 def _values_near(value: int) -> list[int]:
