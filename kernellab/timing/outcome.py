@@ -119,8 +119,8 @@ def time_columns(samples: Sequence[float], seed: int = 0) -> dict[str, Any]:
     return {"time_ms": times.median, "low_ms": times.low, "high_ms": times.high}
 
 
-def rate_columns(time_ms: float | None, moved: int | None, flops: int | None) -> dict[str, float | None]:
-    """Return the rates of a launch that moves bytes and computes flops; None where these are unknown."""
+def rate_columns(time_ms: float | None, moved: int | None, flops: int | None) -> dict[str, Any]:
+    """Return the columns of the rates of a launch that moves bytes and computes flops; None where these are unknown."""
     return {
         "gbps": moved / time_ms / 1e6 if moved and time_ms else None,
         "tflops": flops / time_ms / 1e9 if flops and time_ms else None,

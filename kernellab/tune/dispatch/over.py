@@ -82,10 +82,9 @@ def tune_over(
     if before and counts is None:
         raise UsageError("baseline needs weights: the number of launches of each case, weights=[1000, 20, ...].")
     originals |= {config: original for config, original in before if config not in originals}
-    options = replace(spec.options, configs=[*originals.values()])
-    if counts is not None:  # the speedup of a program needs launches with a warm L2
-        baselines = tuple(dict.fromkeys(config for config, _ in before))
-        options = replace(options, warm_runs=_WARM_RUNS, warm_configs=baselines)
+    baselines = tuple(dict.fromkeys(config for config, _ in before))
+    warm_runs = 0 if counts is None else _WARM_RUNS  # only the speedup of a program needs launches with a warm L2
+    options = replace(spec.options, configs=[*originals.values()], warm_runs=warm_runs, warm_configs=baselines)
     spec = replace(spec, base_arguments=arguments, options=options)
     count = 0 if environment.make_bench is not None else device_for(session.target, session.model).multiprocessors
     measurer, remarks = measurer_of(environment, kernel, spec, executor, opened, count)
@@ -93,10 +92,8 @@ def tune_over(
     table = CaseTable(cases, list(originals), processors, counts=counts)
     reporter = session.runtime.dispatch_reporter
     try:
-        with (
-            session.runtime.observers.own_launches(),
-            nullcontext(ignore_progress) if reporter is None else reporter(launches.name) as watch,
-        ):
+        watching = nullcontext(ignore_progress) if reporter is None else reporter(launches.name)
+        with session.runtime.observers.own_launches(), watching as watch:
             plan = Plan(table, PlanPolicy(max_configs=max_configs), [table.places[config] for config, _ in before])
             dispatch = OverSizes(launches.name, table, plan, measurer, environment.clock, watch).run()
     except KeyboardInterrupt:
