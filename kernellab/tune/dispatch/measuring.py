@@ -153,15 +153,13 @@ class CompilingAhead:
     def __init__(self, compiler: Compiler, jobs: Sequence[JobSource]) -> None:
         self._compiler, self._jobs = compiler, jobs
         self._closed = threading.Event()
-        self._work: Work[None] | None = Work(self._run, daemon=True) if jobs else None
-        if self._work is not None:
-            self._work.begin()
+        self._work: Work[None] = Work(self._run, daemon=True)
+        self._work.begin()
 
     def close(self) -> None:
         """Stop compiling."""
         self._closed.set()
-        if self._work is not None:
-            self._work.await_end(_END_S)
+        self._work.await_end(_END_S)
 
     def _run(self, tell: ProgressCallback) -> None:
         with suppress(_StopCompiling):
