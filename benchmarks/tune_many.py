@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random as Generator
 from typing import Any
@@ -37,7 +37,7 @@ from kernellab.timing.bench_jobs import NO_GROUP
 from kernellab.timing.config import Space
 from kernellab.timing.launches import Launches
 from kernellab.tune.options import Options
-from kernellab.tune.result import Tuning, frame_of
+from kernellab.tune.result import Tuning
 from kernellab.tune.run_tuning import Environment, tune_launches
 from kernellab.tune.search import Random
 from kernellab.views.cards.tuning import tuning_card
@@ -76,7 +76,7 @@ def parts(lab: kernellab.Lab) -> dict[str, Callable[[int], float]]:
         "untimed": lambda count: taken(lambda: tune(configs(count), None)),
         "random": lambda count: taken(lambda: drawn(count)),
         "store": kept,
-        "frame": shown_by(frame_of),
+        "frame": shown_by(lambda tuning: replace(tuning).frame),
         "text": shown_by(tuning_card),
         "html": shown_by(tuning_card),
     }

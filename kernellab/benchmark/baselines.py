@@ -178,7 +178,12 @@ class BaselineFile:
             UsageError: the file cannot be read.
         """
         entry = self._read().get(test, {}).get(name, {}).get(device)
-        return None if entry is None else _parse_baseline(device, entry, self.path)
+        if entry is None:
+            return None
+        try:
+            return record_of_json(Baseline, {**entry, "device": device}, frozenset())
+        except (TypeError, ValueError, AttributeError) as exc:
+            raise UsageError(f"{self.path} has an incomplete baseline for {device}; delete it and update.") from exc
 
     def put(self, test: str, name: str, baseline: Baseline) -> None:
         """Write a baseline into the file; other processes may write others at the same time.
@@ -208,13 +213,6 @@ class BaselineFile:
             raise UsageError(f"{self.path} has no baselines of schema {SCHEMA}; update kernellab, or delete the file.")
         baselines: dict[str, Any] = content.get("baselines", {})
         return baselines
-
-
-def _parse_baseline(device: str, entry: Mapping[str, Any], path: Path) -> Baseline:
-    try:
-        return record_of_json(Baseline, {**entry, "device": device}, frozenset())
-    except (TypeError, ValueError, AttributeError) as exc:
-        raise UsageError(f"{path} has an incomplete baseline for {device}; delete it and update.") from exc
 
 
 def _short_lists(text: str) -> str:

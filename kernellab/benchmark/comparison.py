@@ -204,13 +204,10 @@ def _kernel_side(session: Session, version: Version, shared: RecordedLaunch, *, 
     if missing and not is_edited:
         raise _missing_parameters_error(version, missing)
 
-    def own_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def implementation(arguments: Mapping[str, Any]) -> Implementation:
         if missing - set(arguments):
             raise _missing_parameters_error(version, missing)
-        return {**{name: arguments[name] for name in needed}, **meta}
-
-    def implementation(arguments: Mapping[str, Any]) -> Implementation:
-        named = own_arguments(arguments)
+        named = {**{name: arguments[name] for name in needed}, **meta}
         gpu = None if session.runtime.is_offline() else gpu_target_of_machine()
         launch = Launches(function, launched_on(named), (), named, gpu or session.runtime.target).of(NO_CONFIG)
         return Implementation(version.label, launch, session.compiler.compile(launch.job))
@@ -318,17 +315,10 @@ def _compare_sides(
             timing, why = _time_sides(left, right, arguments, runtime)
     failures = outcomes[0].failure, outcomes[1].failure
     changes, notes = tuple(_effect_changes(pair)), [side.note for side in (left, right) if side.note]
-    if same_inputs:
-        notes += _grid_changes(names, outcomes)
+    grids = outcomes[0].grid, outcomes[1].grid
+    if same_inputs and None not in grids and grids[0] != grids[1]:
+        notes.append(f"{names[0]} ran with the grid {grids[0]}, {names[1]} with {grids[1]}")
     return Comparison(names, sources, pair, changes, tuple(checks), timing, why, failures, same_inputs, tuple(notes))
-
-
-def _grid_changes(names: tuple[str, str], outcomes: tuple[_SideOutcome, _SideOutcome]) -> list[str]:
-    """Return a note where both sides ran on the same inputs with different grids."""
-    grids = [outcome.grid for outcome in outcomes]
-    if None in grids or grids[0] == grids[1]:
-        return []
-    return [f"{names[0]} ran with the grid {grids[0]}, {names[1]} with {grids[1]}"]
 
 
 def _predict_sides(
@@ -350,8 +340,7 @@ def _run_side(side: ComparedSide, shared: Mapping[str, Any], runtime: Runtime) -
     compiled = None
     try:
         implementation = side.implementation(shared if side.arguments is None else side.arguments)
-        launch, compiled = implementation.launch, implementation.kernel
-        assert launch is not None, "a launch, as it is not a reference"
+        launch, compiled = implementation.kernel_launch, implementation.kernel
         with runtime.observers.own_launches():
             copies, poisoned = launch_on_copies(runtime, launch, compiled.effects, runtime.device, _TIMEOUT_S)
     except KernellabError as exc:

@@ -25,13 +25,15 @@ from kernellab.timing.outcome import (
     OutcomeRow,
     cell_value,
     fields_of_record,
+    rate_columns,
     reason_of,
     require_frame_of,
     status_of,
+    time_columns,
     with_types,
 )
 from kernellab.timing.provenance import Ceilings, key_of
-from kernellab.timing.stopwatch import interval, ratio_interval
+from kernellab.timing.stopwatch import ratio_interval
 from kernellab.timing.timer import Clocks
 from kernellab.workers.forks_and_interrupts import cached_property, import_uninterrupted
 
@@ -56,6 +58,7 @@ MORE_COLUMNS = (
 PROVENANCE_COLUMNS = ("device", "driver", "target", "triton", "torch", "created")
 _INTEGERS = ("bytes", "flops", "fp_ops", "clock_mhz", "temperature_c")
 _WORK = ("flops", "bytes", "fp_ops", "intensity", "dot_dtype")
+_ATTRIBUTES = ("kernel", "swept", "implementations", "reference", "seconds", "notes", "ceilings")
 _NUMBERS = ("speedup", "speedup_low", "speedup_high", "intensity", "share")
 
 
@@ -128,7 +131,29 @@ class Benchmark(Drawable):
         ``attrs`` has the kernel, the names of what was swept, the reference, the ceilings, the provenance, and the
         ``clocks``: point, entry, ratio, low, high and rounds of each reference entry.
         """
-        return _frame_of(self)
+        pd = import_uninterrupted("pandas")
+
+        parameters = dict.fromkeys(name for row in self.rows if row.config for name, _ in row.config.parameters)
+        own = [name for name in (*parameters, *INTEGER_OPTIONS) if name not in self.swept]
+        columns = [*self.swept, "implementation", *own, *OUTCOME_COLUMNS, *MORE_COLUMNS, *PROVENANCE_COLUMNS]
+        frame = pd.DataFrame([_record(self, row, own) for row in self.rows], columns=columns)
+        frame = with_types(frame, self.swept, _INTEGERS, _NUMBERS)
+        frame = frame.astype({name: "Int64" for name in (*self.swept, *parameters) if _holds_integers(frame[name])})
+        frame["created"] = pd.to_datetime(frame["created"].astype(float), unit="s", utc=True)
+        frame.attrs.update(
+            {
+                "kernel": self.kernel,
+                "swept": list(self.swept),
+                "implementations": list(self.implementations),
+                "reference": self.reference,
+                "seconds": self.seconds,
+                "notes": list(self.notes),
+                "clocks": [{**asdict(clocks), "point": dict(clocks.point)} for clocks in self.clocks],
+                **self.provenance,
+                "ceilings": None if self.ceilings is None else self.ceilings.as_dict(),
+            }
+        )
+        return frame
 
     @classmethod
     def from_frame(cls, frame: pandas.DataFrame) -> Benchmark:
@@ -137,7 +162,36 @@ class Benchmark(Drawable):
         Raises:
             UsageError: it is not a frame of a benchmark.
         """
-        return _benchmark_of(frame)
+        require_frame_of("benchmark", frame, _ATTRIBUTES)
+        attrs, columns = frame.attrs, list(frame.columns)
+        swept, own = attrs["swept"], columns[columns.index("implementation") + 1 : columns.index("status")]
+        rows = []
+        for record in frame.to_dict("records"):
+            values = {name: cell_value(record[name]) for name in own if name not in INTEGER_OPTIONS}
+            row = BenchmarkRow(
+                config=Config(tuple(values.items())) if any(value is not None for value in values.values()) else None,
+                **fields_of_record(record),
+                point=tuple((name, cell_value(record[name])) for name in swept),
+                implementation=record["implementation"],
+                options={name: cell_value(record[name]) for name in own if name in INTEGER_OPTIONS},
+                rank=cell_value(record.get("rank")),
+                **{name: cell_value(record.get(name)) for name in MORE_COLUMNS},
+                created=record["created"].timestamp(),
+            )
+            rows.append(row)
+        ceilings, clocks = attrs["ceilings"], attrs.get("clocks", ())
+        return cls(
+            kernel=attrs["kernel"],
+            swept=tuple(swept),
+            implementations=tuple(attrs["implementations"]),
+            reference=attrs["reference"],
+            rows=tuple(rows),
+            seconds=attrs["seconds"],
+            ceilings=None if ceilings is None else Ceilings(**ceilings),
+            provenance={name: value for name, value in attrs.items() if name not in {*_ATTRIBUTES, "clocks"}},
+            notes=tuple(attrs["notes"]),
+            clocks=tuple(Clocks(**{**entry, "point": tuple(entry["point"].items())}) for entry in clocks),
+        )
 
 
 def join_benchmarks(benchmarks: Sequence[Benchmark]) -> Benchmark:
@@ -149,69 +203,6 @@ def join_benchmarks(benchmarks: Sequence[Benchmark]) -> Benchmark:
         seconds=sum(benchmark.seconds for benchmark in benchmarks),
         notes=tuple(dict.fromkeys(note for benchmark in benchmarks for note in benchmark.notes)),
         clocks=tuple(clocks for benchmark in benchmarks for clocks in benchmark.clocks),
-    )
-
-
-def _frame_of(benchmark: Benchmark) -> pandas.DataFrame:
-    pd = import_uninterrupted("pandas")
-
-    parameters = dict.fromkeys(name for row in benchmark.rows if row.config for name, _ in row.config.parameters)
-    own = [name for name in (*parameters, *INTEGER_OPTIONS) if name not in benchmark.swept]
-    columns = [*benchmark.swept, "implementation", *own, *OUTCOME_COLUMNS, *MORE_COLUMNS, *PROVENANCE_COLUMNS]
-    frame = pd.DataFrame([_record(benchmark, row, own) for row in benchmark.rows], columns=columns)
-    frame = with_types(frame, benchmark.swept, _INTEGERS, _NUMBERS)
-    frame = frame.astype({name: "Int64" for name in (*benchmark.swept, *parameters) if _holds_integers(frame[name])})
-    frame["created"] = pd.to_datetime(frame["created"].astype(float), unit="s", utc=True)
-    frame.attrs.update(
-        {
-            "kernel": benchmark.kernel,
-            "swept": list(benchmark.swept),
-            "implementations": list(benchmark.implementations),
-            "reference": benchmark.reference,
-            "seconds": benchmark.seconds,
-            "notes": list(benchmark.notes),
-            "clocks": [{**asdict(clocks), "point": dict(clocks.point)} for clocks in benchmark.clocks],
-            **benchmark.provenance,
-            "ceilings": None if benchmark.ceilings is None else benchmark.ceilings.as_dict(),
-        }
-    )
-    return frame
-
-
-_ATTRIBUTES = ("kernel", "swept", "implementations", "reference", "seconds", "notes", "ceilings")
-
-
-def _benchmark_of(frame: pandas.DataFrame) -> Benchmark:
-    """Return the benchmark of a frame of `_frame_of`."""
-    require_frame_of("benchmark", frame, _ATTRIBUTES)
-    attrs, columns = frame.attrs, list(frame.columns)
-    swept, own = attrs["swept"], columns[columns.index("implementation") + 1 : columns.index("status")]
-    rows = []
-    for record in frame.to_dict("records"):
-        values = {name: cell_value(record[name]) for name in own if name not in INTEGER_OPTIONS}
-        row = BenchmarkRow(
-            config=Config(tuple(values.items())) if any(value is not None for value in values.values()) else None,
-            **fields_of_record(record),
-            point=tuple((name, cell_value(record[name])) for name in swept),
-            implementation=record["implementation"],
-            options={name: cell_value(record[name]) for name in own if name in INTEGER_OPTIONS},
-            rank=cell_value(record.get("rank")),
-            **{name: cell_value(record.get(name)) for name in MORE_COLUMNS},
-            created=record["created"].timestamp(),
-        )
-        rows.append(row)
-    ceilings = attrs["ceilings"]
-    return Benchmark(
-        kernel=attrs["kernel"],
-        swept=tuple(swept),
-        implementations=tuple(attrs["implementations"]),
-        reference=attrs["reference"],
-        rows=tuple(rows),
-        seconds=attrs["seconds"],
-        ceilings=None if ceilings is None else Ceilings(**ceilings),
-        provenance={name: value for name, value in attrs.items() if name not in {*_ATTRIBUTES, "clocks"}},
-        notes=tuple(attrs["notes"]),
-        clocks=tuple(Clocks(**{**entry, "point": tuple(entry["point"].items())}) for entry in attrs.get("clocks", ())),
     )
 
 
@@ -344,18 +335,14 @@ def with_times(
     rows: Sequence[BenchmarkRow], times: Sequence[Sequence[float]], *, has_reference: bool
 ) -> list[BenchmarkRow]:
     """Return rows with their times and ranks, from 1; with a reference, speedups relate to the first row."""
-    medians = [interval(samples) if samples else None for samples in times]
-    known = [i for i, median in enumerate(medians) if median is not None and rows[i].status is Status.OK]
-    order = sorted(known, key=lambda i: medians[i].median)  # type: ignore[union-attr]
+    timed = [i for i, samples in enumerate(times) if samples and rows[i].status is Status.OK]
+    columns = {index: time_columns(times[index]) for index in timed}
     timed_rows = list(rows)
-    for rank, index in enumerate(order, start=1):
-        time, ratio = medians[index], ratio_interval(times[0], times[index]) if has_reference else None
-        assert time is not None, "only those with times have a rank"
+    for rank, index in enumerate(sorted(timed, key=lambda i: columns[i]["time_ms"]), start=1):
+        ratio = ratio_interval(times[0], times[index]) if has_reference else None
         timed_rows[index] = replace(
             rows[index],
-            time_ms=time.median,
-            low_ms=time.low,
-            high_ms=time.high,
+            **columns[index],
             samples=len(times[index]),
             rank=rank,
             speedup=None if ratio is None else ratio.median,
@@ -369,18 +356,15 @@ def with_rates(row: BenchmarkRow, ceilings: Ceilings | None) -> BenchmarkRow:
     """Return a row with its rates and the share of the nearer roofline ceiling."""
     if row.time_ms is None:
         return row
-    gbps = row.bytes / row.time_ms / 1e6 if row.bytes else None
-    tflops = row.flops / row.time_ms / 1e9 if row.flops else None
+    row = replace(row, **rate_columns(row.time_ms, row.bytes, row.flops))
     shares: dict[Bound, float] = {}
-    if ceilings is not None and gbps is not None:
-        shares["memory"] = gbps / ceilings.memory_gbps
+    if ceilings is not None and row.gbps is not None:
+        shares["memory"] = row.gbps / ceilings.memory_gbps
     roof = None if ceilings is None or row.dot_dtype is None else ceilings.tflops.get(row.dot_dtype)
-    if roof and tflops is not None:
-        shares["compute"] = tflops / roof
-    if not shares:
-        return replace(row, gbps=gbps, tflops=tflops)
-    bound = max(shares, key=lambda name: shares[name])
-    return replace(row, gbps=gbps, tflops=tflops, share=shares[bound], bound=bound)
+    if roof and row.tflops is not None:
+        shares["compute"] = row.tflops / roof
+    bound = max(shares, key=shares.__getitem__, default=None)
+    return row if bound is None else replace(row, share=shares[bound], bound=bound)
 
 
 def _formula_value(formula: Formula, available: Mapping[str, Any], name: str) -> int | None:

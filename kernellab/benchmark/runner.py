@@ -151,7 +151,9 @@ class _Session:
             for number, case in enumerate(self.spec.cases):
                 self.report_progress(stage="points", point=point_words(case))
                 rows.append(self.measure_case(number, case))
-                _require_some_case(rows, self.errors)
+                has_failed = all(row.status is Status.CANNOT_RUN for row in rows[0])
+                if len(rows) == 1 and self.errors and (has_failed or len(self.errors) == len(rows[0])):
+                    raise self.errors[0]  # all of the first case failed: a mistake in the call, not a result
                 if self.environment.history is not None and self.environment.make_timer is not None:
                     kept = measurements_of(rows[-1], list(self.spec.versus), self.environment.provenance)
                     self.environment.history.add_measurements(self.environment.version_id, kept)
@@ -249,13 +251,6 @@ def run_benchmark(environment: BenchmarkContext, spec: BenchmarkSpec, parameters
         notes=tuple(dict.fromkeys([*session.notes, *session.runner.notes])),
         clocks=tuple(session.runner.clocks),
     )
-
-
-def _require_some_case(rows: list[list[BenchmarkRow]], errors: list[KernellabError]) -> None:
-    """Raise the error of the first case if all of it failed: a mistake in the call, not a result."""
-    has_failed = len(rows) == 1 and all(row.status is Status.CANNOT_RUN for row in rows[0])
-    if errors and (has_failed or (len(rows) == 1 and len(errors) == len(rows[0]))):
-        raise errors[0]
 
 
 def _first_row(

@@ -27,7 +27,6 @@ from kernellab.workers.forks_and_interrupts import Interrupted
 Best = Callable[[Launches], Any]
 
 _OPTIONS = frozenset({"over", "inputs", "versus", "where", "flops", "bytes", "check", "rounds", "timeout_s"})
-_ADVICE = "pass inputs=lambda {names}: dict(...), which makes the arguments."
 
 
 def benchmark(session: Session, best: Best, spec: BenchmarkSpec) -> Benchmark:
@@ -149,6 +148,7 @@ def scale_launch(launch: RecordedLaunch, values: Mapping[str, Any]) -> RecordedL
     Raises:
         UsageError: it is ambiguous which extents a scalar sets.
     """
+    advice = f"pass inputs=lambda {', '.join(values)}: dict(...), which makes the arguments."
     numbers = {a.name: a.value for a in launch.arguments if a.kind == "scalar" and type(a.value) is int}
     changes: dict[int, int] = {}
     for name, new in values.items():
@@ -156,11 +156,9 @@ def scale_launch(launch: RecordedLaunch, values: Mapping[str, Any]) -> RecordedL
         if old is None or type(new) is not int or old == new or launch.argument(name).constexpr:
             continue
         if old < 2 or changes.get(old, new) != new:
-            raise UsageError(
-                f"{name} was {old}, which does not determine the extents that follow it; {_advice(values)}"
-            )
+            raise UsageError(f"{name} was {old}, which does not determine the extents that follow it; {advice}")
         changes[old] = new
-    tensors = {a.name: _scaled_tensor(a, numbers, changes, values) for a in launch.arguments if a.kind == "tensor"}
+    tensors = {a.name: _scaled_tensor(a, numbers, changes, advice) for a in launch.arguments if a.kind == "tensor"}
     strides = _new_strides([(a, tensors[a.name]) for a in launch.arguments if a.name in tensors])
     arguments = []
     for argument in launch.arguments:
@@ -169,29 +167,27 @@ def scale_launch(launch: RecordedLaunch, values: Mapping[str, Any]) -> RecordedL
         elif argument.name in tensors:
             arguments.append(tensors[argument.name])
         elif changes and argument.kind in {"tuple", "descriptor"}:
-            raise UsageError(f"{argument.name} is a {argument.kind}, which is not scaled; {_advice(values)}")
+            raise UsageError(f"{argument.name} is a {argument.kind}, which is not scaled; {advice}")
         else:
-            arguments.append(_scaled_scalar(argument, changes, strides, values))
+            arguments.append(_scaled_scalar(argument, changes, strides, advice))
     if changes and all(tensors[a.name].shape == a.shape for a in launch.arguments if a.name in tensors):
         names = ", ".join(f"{name}={numbers[name]}" for name in values if name in numbers)
-        raise UsageError(f"No tensor of the recorded launch has an extent of {names}; {_advice(values)}")
+        raise UsageError(f"No tensor of the recorded launch has an extent of {names}; {advice}")
     return dataclasses.replace(launch, arguments=tuple(arguments))
 
 
-def _scaled_tensor(
-    argument: Argument, numbers: Mapping[str, int], changes: Mapping[int, int], values: Mapping[str, Any]
-) -> Argument:
+def _scaled_tensor(argument: Argument, numbers: Mapping[str, int], changes: Mapping[int, int], advice: str) -> Argument:
     extents = [_scaled_extent(extent, len(argument.shape), numbers, changes) for extent in argument.shape]
     if None in extents:
         raise UsageError(
-            f"{argument.name} has the shape {argument.shape}; which extents to scale is not clear; {_advice(values)}"
+            f"{argument.name} has the shape {argument.shape}; which extents to scale is not clear; {advice}"
         )
     shape = tuple(extent for extent in extents if extent is not None)
     if shape == argument.shape:
         return argument
     order = sorted(range(len(shape)), key=lambda axis: (argument.stride[axis], -axis))
     if argument.stride != _dense_strides(argument.shape, order):
-        raise UsageError(f"{argument.name} has gaps (strides {argument.stride}) and is not scaled; {_advice(values)}")
+        raise UsageError(f"{argument.name} has gaps (strides {argument.stride}) and is not scaled; {advice}")
     return dataclasses.replace(argument, shape=shape, stride=_dense_strides(shape, order), values=None)
 
 
@@ -232,7 +228,7 @@ def _new_strides(pairs: list[tuple[Argument, Argument]]) -> dict[int, set[int]]:
 
 
 def _scaled_scalar(
-    argument: Argument, changes: Mapping[int, int], strides: Mapping[int, set[int]], values: Mapping[str, Any]
+    argument: Argument, changes: Mapping[int, int], strides: Mapping[int, set[int]], advice: str
 ) -> Argument:
     if argument.kind != "scalar" or type(argument.value) is not int or argument.constexpr:
         return argument
@@ -240,14 +236,10 @@ def _scaled_scalar(
     if "stride" in argument.name.lower():
         new = strides.get(old, {old})
         if len(new) > 1:
-            raise UsageError(f"{argument.name} was {old}, a stride of several tensors; {_advice(values)}")
+            raise UsageError(f"{argument.name} was {old}, a stride of several tensors; {advice}")
         return dataclasses.replace(argument, value=next(iter(new)))
     if changes.get(old, old) != old:
         raise UsageError(
-            f"{argument.name} was {old} too, so it is not clear which extents follow what is swept; {_advice(values)}"
+            f"{argument.name} was {old} too, so it is not clear which extents follow what is swept; {advice}"
         )
     return argument
-
-
-def _advice(values: Mapping[str, Any]) -> str:
-    return _ADVICE.format(names=", ".join(values))

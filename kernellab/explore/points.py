@@ -21,7 +21,7 @@ from kernellab.timing.hooks import Hook
 from kernellab.timing.launches import Launches
 from kernellab.timing.provenance import Device, key_fields, key_of
 from kernellab.timing.stopwatch import Interval
-from kernellab.tune.result import Row, Tuning, frame_of, measurement_of
+from kernellab.tune.result import Row, Tuning, measurement_of
 
 if TYPE_CHECKING:
     import pandas
@@ -165,18 +165,16 @@ class PointHistory:
         """Return a row per point: the columns of a tuning's frame, then where it was and whether it was right."""
         last = _latest(self.evaluations)
         best = None if last is None else self.best_of(last.sizes, last.target)
-        frame = frame_of(
-            Tuning(
-                kernel=self.kernel,
-                rows=tuple(evaluation.row for evaluation in self.evaluations),
-                configs=(),
-                winner=None if best is None else best.number - 1,
-                ties=(),
-                seconds=0.0,
-                from_cache=False,
-                provenance={**provenance, "jobs": jobs},
-            )
-        )
+        frame = Tuning(
+            kernel=self.kernel,
+            rows=tuple(evaluation.row for evaluation in self.evaluations),
+            configs=(),
+            winner=None if best is None else best.number - 1,
+            ties=(),
+            seconds=0.0,
+            from_cache=False,
+            provenance={**provenance, "jobs": jobs},
+        ).frame
         columns: dict[str, Callable[[Evaluation], Any]] = {
             "target": lambda point: point.target,
             "grid": lambda point: point.grid,

@@ -226,7 +226,7 @@ def _sanitized_outcome(session: Session, call: UserCall, launch: KernelLaunch, t
     """The outcome of a launch on the GPU, on copies, compiled with the sanitizer."""
     zeroed, effects = autotune_settings(call.kernel).reset_to_zero, session.compiler.effects(launch.job)
     with sanitized_floats():
-        outputs = outputs_on_copies(session.runtime, launch, effects, "cuda", timeout_s, zeroed)
+        outputs = outputs_on_copies(session.runtime, "cuda", launch, effects, timeout_s, zeroed)
     memory = {name: tensor.cpu() for name, tensor in outputs.items()}
     return AlgebraOutcome(launch.job.closure.name, memory, frozenset(memory))
 

@@ -219,10 +219,11 @@ class Lab(LooksInside):
         """
         self._start_workers_for(kernel, compiling=executor is None)
         call = self._user_call("tune_over", kernel, grid, args, meta)
-        from kernellab.tune.dispatch.measuring import CaseSpec  # keeps `import kernellab` light
+        from kernellab.tune.dispatch.measuring import SHORT_FINALS, CaseSpec  # keeps `import kernellab` light
         from kernellab.tune.dispatch.over import tune_over
 
-        spec = CaseSpec(call.grid, call.meta, inputs, configs, timeout_s, fresh, check, outputs)
+        options = replace(SHORT_FINALS, configs=configs, timeout_s=timeout_s, fresh=fresh, outputs=outputs)
+        spec = CaseSpec(call.grid, call.meta, inputs, options, check)
         dispatch = tune_over(
             self.session(), call, over, spec, executor, local_environment, max_configs, weights, baseline
         )

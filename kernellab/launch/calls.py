@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from kernellab._triton.grid_functions import GridArguments
@@ -138,9 +139,7 @@ def require_kernel(kernel: Kernel) -> None:
     require_one_tuner(kernel)
 
 
-def require_launch(
-    what: str, kernel: Kernel, grid: Any, args: tuple[Any, ...] = (), meta: Mapping[str, Any] | None = None
-) -> None:
+def require_launch(what: str, kernel: Kernel, grid: Any, args: tuple[Any, ...], meta: Mapping[str, Any]) -> None:
     """Refuse a launch without kernel or grid, or with tensors that no kernel takes. ``what`` is the call.
 
     Raises:
@@ -148,7 +147,7 @@ def require_launch(
     """
     require_kernel(kernel)
     require_grid(grid, what)
-    arguments = {**dict(zip(parameter_names(kernel), args, strict=False)), **(meta or {})}
+    arguments = {**dict(zip(parameter_names(kernel), args, strict=False)), **meta}
     name = jit_function(kernel).__name__
     if (problem := tensor_problem(name, arguments)) is not None:
         raise LaunchError(problem, kernel=name)
@@ -179,26 +178,21 @@ def launch_error(
     problem = launch_problem(kernel, args, meta)
     if problem is not None:
         return LaunchError(problem, kernel=kernel.__name__)
+    error_of = partial(LaunchError, kernel=kernel.__name__, detail=str(exc))
     if "annot be accessed from Triton" in str(exc):
-        return LaunchError(
-            _wrong_device(kernel, named_arguments(kernel, args, meta)), kernel=kernel.__name__, detail=str(exc)
-        )
+        return error_of(_wrong_device(kernel, named_arguments(kernel, args, meta)))
     if "no allocator was set" in str(exc):
-        return LaunchError(
+        return error_of(
             f"{kernel.__name__} needs memory of Triton's allocator, as for descriptors that a kernel makes, and none "
             "is set; call triton.set_allocator(lambda size, alignment, stream: torch.empty(size, dtype=torch.int8, "
-            "device='cuda')) before.",
-            kernel=kernel.__name__,
-            detail=str(exc),
+            "device='cuda')) before."
         )
     if isinstance(exc, TypeError | OverflowError):
         return argument_error(kernel, args, meta, exc)
     if "Triton Error [CUDA]: invalid argument" in str(exc):
-        return LaunchError(
+        return error_of(
             f"CUDA refuses to launch {kernel.__name__}: a grid has at most "
-            f"{' x '.join(map(str, MAX_GRID))} programs, and numbers at most 64 bits.",
-            kernel=kernel.__name__,
-            detail=str(exc),
+            f"{' x '.join(map(str, MAX_GRID))} programs, and numbers at most 64 bits."
         )
     if isinstance(exc, KeyError | AssertionError | ValueError):
         return option_error(kernel, meta, exc, target)

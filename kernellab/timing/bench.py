@@ -103,10 +103,7 @@ class BenchOptions:
 
     def launch_of(self, implementation: Implementation) -> KernelLaunch:
         """Return the launch of an implementation, on arguments that the bench can reach."""
-        if self.placed is not None:
-            return self.placed(implementation)
-        assert implementation.launch is not None, "a bench launches kernels"
-        return implementation.launch
+        return implementation.kernel_launch if self.placed is None else self.placed(implementation)
 
 
 def require_good(

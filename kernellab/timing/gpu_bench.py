@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from math import inf
 from statistics import median
 
@@ -58,33 +59,24 @@ def bench_of(launches: Launches, trials: Trials | None, timeout_s: float, device
         outputs=launches.outputs,
         has_hooks=launches.has_hooks,
         device=device,
-        placed=None if device is None else _LaunchesOnDevice(launches, device).launch_of,
+        placed=None if device is None else _launches_on(launches, device),
         notes=launches.notes,
     )
     return gpu_bench(options, trials)
 
 
-@dataclass(slots=True)
-class _LaunchesOnDevice:
-    """Launches on copies of their arguments on another device, copied on first use."""
+def _launches_on(launches: Launches, device: int) -> Callable[[Implementation], KernelLaunch]:
+    """Return a function for launches on copies, made on first use; it raises `UsageError` without room for these."""
 
-    launches: Launches
-    device: int
-    _copies: Launches | None = None
+    @cache
+    def copies() -> Launches:
+        try:
+            return on_device(launches, device)
+        except RuntimeError as exc:  # of torch
+            text = f"The bench of a GPU cannot be set up: {first_line(exc)}"
+            raise UsageError(f"{text}; free memory there, or leave it out of devices.") from exc
 
-    def launch_of(self, implementation: Implementation) -> KernelLaunch:
-        """Return the launch of a config on the copies.
-
-        Raises:
-            UsageError: there is no room for the copies.
-        """
-        if self._copies is None:
-            try:
-                self._copies = on_device(self.launches, self.device)
-            except RuntimeError as exc:  # of torch
-                text = f"The bench of a GPU cannot be set up: {first_line(exc)}"
-                raise UsageError(f"{text}; free memory there, or leave it out of devices.") from exc
-        return self._copies.of(implementation.config)
+    return lambda implementation: copies().of(implementation.config)
 
 
 @dataclass(slots=True)
@@ -184,11 +176,7 @@ class GpuBench:
         stop_above_ms: float | None,
         loser_factor: float = inf,
     ) -> list[tuple[LaunchTimes, BenchKernel]]:
-        """Return the answer for each launch; a failure that spoils the bench ends them early.
-
-        Raises:
-            CannotExport: the process cannot reach memory or hooks of a launch.
-        """
+        """Return the answers, up to a failure that spoils the bench; `CannotExport` if something is out of reach."""
         self._require_followed(implementations)
         setup, kernels = self._setup_and_kernels(implementations)
         references, manner = tuple(map(self._kernel, self._founders)), self.options.manner
@@ -211,11 +199,7 @@ class GpuBench:
         return [answer.times_ms for answer in answers]
 
     def _setup_and_kernels(self, implementations: Sequence[Implementation]) -> tuple[Setup, list[BenchKernel]]:
-        """Return the setup, which holds the memory of all launches so far, and some launches as data.
-
-        Raises:
-            CannotExport: the process cannot reach the memory or hooks of a launch.
-        """
+        """Return the setup, with the memory of all launches so far, and some launches as data; or `CannotExport`."""
         for implementation in implementations:
             if self._common.take(implementation, self.options.launch_of(implementation), self.transport.device):
                 self.close()
@@ -225,11 +209,7 @@ class GpuBench:
         return self._setup, [self._kernel(implementation) for implementation in implementations]
 
     def _require_followed(self, implementations: Sequence[Implementation]) -> None:
-        """Raise where what a launch writes cannot be brought back from another process.
-
-        Raises:
-            CannotExport: it writes through an address that cannot be followed.
-        """
+        """Raise `CannotExport` where what a launch writes cannot be brought back from another process."""
         for effects in (implementation.kernel.effects for implementation in implementations):
             if effects.lost is not None and not self.transport.is_here:
                 raise CannotExport(f"{effects.lost}; what the launches changed there was not brought back")
@@ -258,11 +238,7 @@ class GpuBench:
             raise
 
     def _require_reached(self, answer: LaunchTimes) -> None:
-        """Raise where the other process lacks something that this one has.
-
-        Raises:
-            CannotExport: a hook cannot be called there, or copies do not fit.
-        """
+        """Raise `CannotExport` where the other process cannot call a hook, or has no room for copies."""
         if answer.bad_hook:
             raise CannotExport(f"a hook cannot be called in the GPU worker ({answer.bad_hook})")
         if answer.no_room and self.instead is None and not self.transport.is_here:

@@ -135,6 +135,10 @@ class Launches:
             self._launches[config] = self._launch(original or self.original(config))
         return self._launches[config]
 
+    def job(self, config: Config) -> CompileJob:
+        """Return the compile job of a config; errors are those of `of`."""
+        return self.of(config).job
+
     def original(self, config: Config) -> Any:
         """Return the user's own `triton.Config`; for a config of a search, one with the hook that all others share.
 
@@ -343,9 +347,9 @@ def launch_on_copies(
 
 def outputs_on_copies(
     runtime: Runtime,
+    device: str,
     launch: KernelLaunch,
     effects: Effects,
-    device: str,
     timeout_s: float,
     zeroed: Collection[str] = (),
 ) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from kernellab.errors import CheckFailed, KernellabError, UsageError, WorkerTime
 from kernellab.source import INTEGER_OPTIONS
 from kernellab.store.columns import OUTCOME_COLUMNS, Status
 from kernellab.timing.config import Config
+from kernellab.timing.stopwatch import interval
 
 if TYPE_CHECKING:
     import pandas
@@ -112,14 +113,21 @@ def reason_of(exc: KernellabError) -> str:
     return text if exc.place is None else f"{text} (line {exc.place.line})"
 
 
+def time_columns(samples: Sequence[float], seed: int = 0) -> dict[str, Any]:
+    """Return the columns of a row that samples in ms fill: their median and its interval."""
+    times = interval(samples, seed)
+    return {"time_ms": times.median, "low_ms": times.low, "high_ms": times.high}
+
+
+def rate_columns(time_ms: float | None, moved: int | None, flops: int | None) -> dict[str, Any]:
+    """Return the columns of the rates of a launch that moves bytes and computes flops; None where these are unknown."""
+    return {
+        "gbps": moved / time_ms / 1e6 if moved and time_ms else None,
+        "tflops": flops / time_ms / 1e9 if flops and time_ms else None,
+    }
+
+
 def resource_columns(compiled: Compiled) -> dict[str, Any]:
     """Return the columns of a row that a compile fills: its seconds and the kernel's resources."""
-    resources = compiled.resources
-    return {
-        "compile_s": compiled.seconds,
-        "registers": resources.registers,
-        "spill_bytes": resources.spill_bytes,
-        "shared_bytes": resources.shared_bytes,
-        "occupancy": resources.occupancy,
-        "limiter": resources.limiter,
-    }
+    names = ("registers", "spill_bytes", "shared_bytes", "occupancy", "limiter")
+    return {"compile_s": compiled.seconds, **{name: getattr(compiled.resources, name) for name in names}}

@@ -114,7 +114,7 @@ def key_fields(
     """
     from kernellab._triton.kernel import autotune_settings
 
-    job = launches.of(config).job
+    job = launches.job(config)
     tuned = {name for name, _ in config.parameters}
     names = [name for name, _ in job.signature]
     key, arguments = autotune_settings(launches.kernel).key, launches.given

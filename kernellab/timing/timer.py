@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from kernellab.checking.comparison import ExpectedValue, agree
@@ -221,18 +221,16 @@ class GpuTimer:
 
 def gpu_timers(runtime: Runtime, timeout_s: float) -> Callable[[Mapping[str, Any], Sequence[Implementation]], GpuTimer]:
     """Return the function that opens the timer of a case, from its arguments and implementations."""
-    watches: list[Stopwatch] = []
+    watch = cache(gpu_stopwatch)
 
     def open_timer(arguments: Mapping[str, Any], implementations: Sequence[Implementation]) -> GpuTimer:
-        if not watches:
-            watches.append(gpu_stopwatch())
         read = frozenset[str]().union(*(reads for _, reads in _accesses(arguments, implementations)))
         notes: list[str] = []
         kernels = dict.fromkeys(i.name for i in implementations if i.launch is not None)
         options = BenchOptions(" and ".join(kernels), timeout_s, compares=False, notes=notes)
         trials = runtime.trials
         return GpuTimer(
-            watch=watches[0],
+            watch=watch(),
             recording=partial(runtime.recording, timeout_s=timeout_s),
             arguments=arguments,
             outputs=first_outputs_of(arguments, implementations),

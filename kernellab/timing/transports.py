@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import ClassVar
 
 from kernellab.errors import KernellabError, WorkerDied, WorkerError, WorkerTimeout
 from kernellab.gpu.ipc import IpcExport
@@ -25,10 +26,8 @@ _START_S = 120.0
 class Transport:
     """The way to the process that a bench launches in; by default, that is this one."""
 
-    @property
-    def is_here(self) -> bool:
-        """Whether launches run in this process."""
-        return True
+    is_here: ClassVar[bool] = True
+    """Whether launches run in this process."""
 
     @property
     def device(self) -> int:
@@ -117,16 +116,12 @@ class WorkerTransport(Transport):
     If torch turns out to be needed, the worker with torch takes over; with ``stays``, the current one imports torch.
     """
 
+    is_here: ClassVar[bool] = False
     options: BenchOptions
     trials: Trials
     stays: bool = False
     _setup_device: int | None = None
     _setup_needs_torch: bool = False
-
-    @property
-    def is_here(self) -> bool:
-        """Whether launches run in this process: never."""
-        return False
 
     @property
     def device(self) -> int:
@@ -147,22 +142,14 @@ class WorkerTransport(Transport):
         self.trials.run_in_background(run, load_statistics, name="kernellab-bench")
 
     def start(self) -> None:
-        """Wait until the worker has its CUDA context.
-
-        Raises:
-            WorkerError: it does not start.
-        """
+        """Wait until the worker has its CUDA context; see `Transport.start`."""
         try:
             self._load_needs(self.device)
         except (WorkerTimeout, WorkerDied) as exc:
             raise WorkerError(exc.message, detail=exc.detail) from exc
 
     def hooks(self, launch: KernelLaunch) -> bytes:
-        """Pickle the hooks of a launch.
-
-        Raises:
-            CannotExport: they cannot be pickled.
-        """
+        """Pickle the hooks of a launch; see `Transport.hooks`."""
         return pickle_hooks(launch.hooks)
 
     def open(self, setup: Setup, exported: IpcExport, values: IpcExport) -> None:
@@ -176,11 +163,7 @@ class WorkerTransport(Transport):
         self._setup_device = setup.device
 
     def run(self, job: BenchJob, subject: str, timeout_s: float) -> list[LaunchTimes]:
-        """Run a job in the worker.
-
-        Raises:
-            WorkerTimeout, WorkerDied: a launch did not end, or ended the worker.
-        """
+        """Run a job in the worker; see `Transport.run`."""
         return self._worker.run(Job(bench_worker.run, job, subject), timeout_s)
 
     def record_good(self, kernel: BenchKernel, launch: KernelLaunch) -> None:

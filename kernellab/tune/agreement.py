@@ -15,7 +15,7 @@ from typing import Any
 from kernellab._triton.kernel import autotune_settings
 from kernellab.checking.comparison import OutputDifference
 from kernellab.compile.types import Compiled
-from kernellab.errors import UsageError
+from kernellab.errors import UsageError, plural
 from kernellab.launch.arguments import memory_of
 from kernellab.source import MalformedData, parse_json, reading, require, require_type
 from kernellab.store.columns import Status
@@ -67,14 +67,9 @@ class Outputs:
         if not majority:
             return []
         leader = self.groups[majority[0]]
-        apart = {group for group in set(self.groups.values()) if self._differ(group, leader)}
+        others = {*self.groups.values()} - {leader, NOT_REPEATED}
+        apart = {g for g in others if self.pairs.get(frozenset((g, leader))) or _differ_on_one_bench((g, leader))}
         return [config for config, group in self.groups.items() if group in apart and config not in self.trusted]
-
-    def _differ(self, group: str, other: str) -> bool:
-        """Whether two groups are known to differ, by a comparison or by their numbers on one bench."""
-        if NOT_REPEATED in {group, other} or group == other:
-            return False
-        return bool(self.pairs.get(frozenset((group, other)))) or _differ_on_one_bench((group, other))
 
     def agreement(self) -> Agreement:
         """Summarise the groups of equal outputs as an `Agreement`."""
@@ -124,13 +119,11 @@ class Outputs:
     def _record_differences(
         self, founder: str, others: Sequence[str], members: Mapping[str, Sequence[Config]], compare: Compare
     ) -> None:
-        """Compare a group with others, and record the differences."""
+        """Compare a group with others that it was not compared with, and record the differences."""
         new = [group for group in others if frozenset((group, founder)) not in self.pairs]
         if new:
-            differences = compare(
-                self._representative(members[founder]), [self._representative(members[group]) for group in new]
-            )
-            self.pairs.update({frozenset((group, founder)): pair for group, pair in zip(new, differences, strict=True)})
+            first, *rest = (self._representative(members[group]) for group in (founder, *new))
+            self.pairs |= {frozenset((g, founder)): pair for g, pair in zip(new, compare(first, rest), strict=True)}
 
     def _representative(self, configs: Sequence[Config]) -> Config:
         """Return a config of a group, a freshly measured one if possible."""
@@ -159,7 +152,9 @@ class Outputs:
             if not lead:
                 leader, lead = waiting.popleft()
                 continue
-            part = _next_groups(waiting, lead)
+            part = [waiting.popleft()]
+            while waiting and sum(own for _, own in part) + waiting[0][1] <= lead:
+                part.append(waiting.popleft())
             self._record_differences(leader, [group for group, _ in part], members, compare)
             for group, own in part:
                 if not self.pairs[frozenset((group, leader))]:
@@ -205,15 +200,6 @@ def _differ_on_one_bench(groups: Iterable[str]) -> bool:
         if bench and number.lstrip("-").isdecimal():
             numbers_by_bench.setdefault(bench, []).append(int(number))
     return any(len(numbers) > 1 and max(numbers) >= 0 for numbers in numbers_by_bench.values())
-
-
-def _next_groups(waiting: deque[tuple[str, int]], lead: int) -> list[tuple[str, int]]:
-    """Take the next groups, at least one, with a joint weight of at most the leader's lead."""
-    groups: list[tuple[str, int]] = []
-    while waiting and (not groups or waiting[0][1] <= lead):
-        groups.append(waiting.popleft())
-        lead -= groups[-1][1]
-    return groups
 
 
 def outputs_of(rows: Mapping[Config, Row], fresh: Collection[Config] = ()) -> Outputs:
@@ -293,7 +279,7 @@ def disagreement_note(agreement: Agreement) -> str:
             f"Where it may be right, {DECIDES}."
         )
     counts = Counter(map(len, agreement.groups))
-    sizes = ", ".join(f"{count} {'group' if count == 1 else 'groups'} of {size}" for size, count in counts.items())
+    sizes = ", ".join(f"{plural(count, 'group')} of {size}" for size, count in counts.items())
     return (
         f"Outputs disagree, and no more than {largest} of {ran} configs agree ({sizes}), so all of them could win. "
         f"{how}. Where some may be wrong, {DECIDES}."

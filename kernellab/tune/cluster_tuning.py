@@ -25,7 +25,7 @@ from kernellab.store import Measurement, Version
 from kernellab.timing.launches import Launches
 from kernellab.timing.provenance import Device
 from kernellab.tune.cluster_calls import CallQueue, ClusterCall, Refusal
-from kernellab.tune.dispatch.result import CaseMeasurer, CaseRequest, MeasuredCase
+from kernellab.tune.dispatch.result import CaseMeasurer, CaseRequest, MeasuredCase, size_text
 from kernellab.tune.executors import GpuOwner, cluster_of
 from kernellab.tune.options import Options
 from kernellab.tune.result import Records, Tuning, measurement_of
@@ -259,14 +259,15 @@ class ClusterCases:
         Raises:
             UsageError: it cannot be pickled, for instance as its ``inputs`` holds an open file.
         """
-        version, rows = self.version, self.environment.kernels.store.history.measurements(self.version.id)
-        known = tuple(row.measurement for row in rows if _is_of_kind(row.measurement, self.owner))
+        version, device = self.version, self.owner.device
+        kind = {"device": device.name, "driver": device.driver, "triton": device.facts["triton"]}
+        stored = (row.measurement for row in self.environment.kernels.store.history.measurements(version.id))
+        known = tuple(entry for entry in stored if kind.items() <= fields_of_key(entry.key).items())
         work = partial(measure_here, make=self.measurer, request=request)
         self._count += 1
         self._requests[self._count] = request
-        sizes = ", ".join(f"{name}={value}" for name, value in request.sizes.items())
         sent = RemoteWork(self.open, self.owner.kind, (SentKernel(version.name, version.closure, known),), work)
-        self.queue.put(self._count, ClusterCall(run_here, sent, f"The case {sizes}"))
+        self.queue.put(self._count, ClusterCall(run_here, sent, f"The case {size_text(request.sizes)}"))
 
     def take(self) -> MeasuredCase:
         """Wait for the next case that ends, in any order; its rows are stored before it is returned."""
@@ -300,9 +301,3 @@ def cluster_cases(
     queue = queue_of(environment, executor, opened)
     owner = require_owner(queue)
     return ClusterCases(queue, opened, environment, environment.kernels.current_version(kernel), measurer, owner)
-
-
-def _is_of_kind(measurement: Measurement, owner: GpuOwner) -> bool:
-    device, fields = owner.device, fields_of_key(measurement.key)
-    wanted = {"device": device.name, "driver": device.driver, "triton": device.facts["triton"]}
-    return all(fields.get(name) == value for name, value in wanted.items())

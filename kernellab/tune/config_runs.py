@@ -54,20 +54,37 @@ class UnfinishedRun:
 class ConfigRuns(Generic[T]):
     """Runs configs for at most ``left_s`` seconds in all; configs that compute the same share a result.
 
-    ``run`` runs the launch of a config within some seconds and returns what is compared; ``evaluate`` makes the result
-    of it, whose errors are not the config's. ``timeout_s`` limits each config, and ``clock`` returns seconds. With
+    ``effects`` returns those of a compile job; ``timeout_s`` limits each config, and ``clock`` returns seconds. With
     ``is_on_gpu``, compiler options count as part of the computation, and every error is the config's; on the CPU, only
-    an access out of bounds is.
+    an access out of bounds is. ``skipped`` counts the configs that left nothing to compare, by reason.
     """
 
-    run: Callable[[Config, KernelLaunch, float], Any]
     launches: Launches
+    effects: Callable[[CompileJob], Effects]
     timeout_s: float
     clock: Callable[[], float]
     left_s: float = SECONDS_AT_MOST
     is_on_gpu: bool = False
-    evaluate: Callable[[Any], T] | None = None
+    compared: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)
     _results: dict[Any, T | UnfinishedRun] = field(default_factory=dict)
+
+    def run(self, config: Config, launch: KernelLaunch, timeout_s: float) -> Any:
+        """Run the launch of a config within some seconds; return what is compared.
+
+        Raises:
+            KernellabError: the config fails.
+        """
+        raise NotImplementedError
+
+    def evaluate(self, ran: Any) -> T:
+        """Return the result of what `run` returned; an error is not the config's."""
+        return ran  # type: ignore[no-any-return]
+
+    @property
+    def zeroed(self) -> Collection[str]:
+        """The arguments that are set to zero before each launch."""
+        return autotune_settings(self.launches.kernel).reset_to_zero
 
     def result(self, config: Config) -> T | UnfinishedRun | None:
         """The result of a config; None where no launch can be made of it, as its row says."""
@@ -78,24 +95,33 @@ class ConfigRuns(Generic[T]):
         key = config if self.is_on_gpu else computation_key(config, launch)
         if key not in self._results:
             start_s = self.clock()
-            self._results[key] = self._run(config, launch)
+            self._results[key] = self._result_of_launch(config, launch)
             self.left_s -= self.clock() - start_s
         return self._results[key]
 
-    def _run(self, config: Config, launch: KernelLaunch) -> T | UnfinishedRun:
+    def counted_result(self, config: Config) -> T | UnfinishedRun | None:
+        """The result of a config, counted as compared or as skipped."""
+        result = self.result(config)
+        if isinstance(result, UnfinishedRun) and result.status is None:
+            self.skipped[result.reason] += 1
+        elif result is not None:
+            self.compared += 1
+        return result
+
+    def _result_of_launch(self, config: Config, launch: KernelLaunch) -> T | UnfinishedRun:
         if self.left_s <= 0:
             return UnfinishedRun("the seconds for it were spent")
         if size_bytes(launch.arguments) > BYTES_AT_MOST:
             return UnfinishedRun(f"the arguments hold more than {BYTES_AT_MOST >> 20} MiB")
         try:
-            result: Any = self.run(config, launch, min(self.timeout_s, self.left_s))
+            ran = self.run(config, launch, min(self.timeout_s, self.left_s))
         except OutOfBounds as exc:
             return UnfinishedRun(reason_of(exc), Status.FAULT)
         except KernellabError as exc:
             if self.is_on_gpu:
                 return UnfinishedRun(reason_of(exc), status_of(exc))
             return UnfinishedRun("it takes too long on the CPU" if isinstance(exc, WorkerTimeout) else reason_of(exc))
-        return self.evaluate(result) if self.evaluate and not isinstance(result, UnfinishedRun) else result
+        return ran if isinstance(ran, UnfinishedRun) else self.evaluate(ran)
 
 
 def computation_key(config: Config, launch: KernelLaunch) -> Any:
@@ -105,70 +131,45 @@ def computation_key(config: Config, launch: KernelLaunch) -> Any:
     return config.parameters, launch.grid, launch.before, scalars
 
 
-def skipped_words(skipped: dict[str, int]) -> str:
+def skipped_words(skipped: Mapping[str, int], lead: str = "; not compared: ") -> str:
     """The reasons for missing comparisons as the end of a sentence, with their counts; "" for none."""
     reasons = "; ".join(f"{count}, since {why}" for why, count in skipped.items())
-    return f"; not compared: {reasons}" if reasons else ""
+    return f"{lead}{reasons}" if reasons else ""
 
 
 @dataclass(slots=True)
-class ExactCheck:
-    """Compares configs with the first one that it is given.
+class ExactCheck(ConfigRuns[str]):
+    """Compares configs with the first one that it is given; a result has the differences in words, "" for none."""
 
-    ``effects`` returns those of a compile job; ``timeout_s`` limits each config, and ``clock`` returns seconds.
-    """
-
-    interpret: Interpret
-    effects: Callable[[CompileJob], Effects]
-    launches: Launches
-    timeout_s: float
-    clock: Callable[[], float]
-    compared: int = 0
-    skipped: dict[str, int] = field(default_factory=dict)
+    interpret: Interpret = field(kw_only=True)
     unmodelled: set[str] = field(default_factory=set)
-    _runs: ConfigRuns[str] = field(init=False)
     _first: tuple[Config, AlgebraOutcome] | None = None
 
-    def __post_init__(self) -> None:
-        self._runs = ConfigRuns(self._differences, self.launches, self.timeout_s, self.clock)
-
     def excluded_rows(self, configs: Iterable[Config]) -> dict[Config, Row]:
-        """The rows of the configs that compute something else, and so need no measurement."""
-        rows = {config: self._excluded_row(config) for config in configs}
-        return {config: row for config, row in rows.items() if row is not None}
+        """The rows of the configs that are WRONG or at fault, and so need no measurement."""
+        rows: dict[Config, Row] = {}
+        for config in configs:
+            result = self.counted_result(config)
+            if isinstance(result, UnfinishedRun):
+                if result.status is not None:
+                    rows[config] = Row(config, result.status, result.reason)
+            elif result:
+                rows[config] = Row(config, Status.WRONG, result)
+        return rows
 
     @property
     def note(self) -> str:
         """The number of configs that were compared, and the reasons for the others."""
-        total = self.compared + sum(self.skipped.values())
         first = "the first" if self._first is None else self._first[0].text
-        text = f"{self.compared} of {plural(total, 'config')} compared with {first} without tolerance"
-        text += skipped_words(self.skipped)
+        count = plural(self.compared + self.skipped.total(), "config")
+        text = f"{self.compared} of {count} compared with {first} without tolerance{skipped_words(self.skipped)}"
         if self.unmodelled:
             text += f"; no proof, since the algebra does not model {', '.join(sorted(self.unmodelled))}"
         return f"{text}."
 
-    def _excluded_row(self, config: Config) -> Row | None:
-        """The row of a config that is WRONG or at fault; None where it computes the same or cannot be compared."""
-        result = self._runs.result(config)
-        if result is None:
-            return None
-        if isinstance(result, UnfinishedRun) and result.status is None:
-            self.skipped[result.reason] = self.skipped.get(result.reason, 0) + 1
-            return None
-        self.compared += 1
-        if isinstance(result, UnfinishedRun):
-            return Row(config, result.status or Status.FAULT, result.reason)
-        return Row(config, Status.WRONG, result) if result else None
-
-    def _differences(self, config: Config, launch: KernelLaunch, timeout_s: float) -> str:
-        """The differences of a config from the first one in words; "" for the first one and where they are equal.
-
-        Raises:
-            KernellabError: the config fails.
-        """
-        zeroed = autotune_settings(self.launches.kernel).reset_to_zero
-        outcome = outcome_of_launch(self.interpret, self.effects(launch.job), launch, timeout_s, zeroed)
+    def run(self, config: Config, launch: KernelLaunch, timeout_s: float) -> str:
+        """Run a config in the algebra, and compare it with the first one."""
+        outcome = outcome_of_launch(self.interpret, self.effects(launch.job), launch, timeout_s, self.zeroed)
         self.unmodelled.update(outcome.unmodelled)
         if self._first is None:
             self._first = config, outcome
@@ -184,25 +185,10 @@ class ExactCheck:
 
 
 @dataclass(slots=True)
-class CpuCheck:
-    """Compares configs with the reference on copies of their arguments, for at most ``left_s`` seconds in all.
+class CpuCheck(ConfigRuns[CheckedStatus]):
+    """Compares configs with the reference on copies of their arguments."""
 
-    ``effects`` returns those of a compile job; ``timeout_s`` limits each config, and ``clock`` returns seconds.
-    """
-
-    interpret: Interpret
-    effects: Callable[[CompileJob], Effects]
-    launches: Launches
-    timeout_s: float
-    clock: Callable[[], float]
-    left_s: float
-    compared: int = 0
-    skipped: dict[str, int] = field(default_factory=dict)
-    _runs: ConfigRuns[CheckedStatus] = field(init=False)
-
-    def __post_init__(self) -> None:
-        run, launches, timeout_s, clock = self._run, self.launches, self.timeout_s, self.clock
-        self._runs = ConfigRuns(run, launches, timeout_s, clock, self.left_s, evaluate=self._compare_outputs)
+    interpret: Interpret = field(kw_only=True)
 
     def status_of(self, config: Config) -> CheckedStatus:
         """Return the status of a config with its reason; NOT_TIMED if it cannot be checked.
@@ -210,38 +196,38 @@ class CpuCheck:
         Raises:
             UsageError: the reference does not fit the outputs.
         """
-        result = self._runs.result(config)
+        result = self.counted_result(config)
         assert result is not None, "a config that compiles has a launch"
-        if isinstance(result, UnfinishedRun) and result.status is None:
-            self.skipped[result.reason] = self.skipped.get(result.reason, 0) + 1
+        if not isinstance(result, UnfinishedRun):
+            return result
+        if result.status is None:
             return Status.NOT_TIMED, f"{NO_GPU}; not checked on the CPU: {result.reason}"
-        self.compared += 1
-        return (result.status or Status.FAULT, result.reason) if isinstance(result, UnfinishedRun) else result
+        return result.status, result.reason
 
     @property
     def note(self) -> str:
         """The number of configs that were compared, and the reasons for the others."""
-        total = self.compared + sum(self.skipped.values())
+        total = self.compared + self.skipped.total()
         done = "launched on the CPU, and compared with the reference"
         if not self.skipped:
             return f"All {total} configs that fit were {done}."
-        reasons = "; ".join(f"{count}, since {why}" for why, count in self.skipped.items())
-        return f"{self.compared} of {total} configs that fit were {done}. Not checked: {reasons}."
+        skipped = skipped_words(self.skipped, ". Not checked: ")
+        return f"{self.compared} of {total} configs that fit were {done}{skipped}."
 
-    def _run(
+    def run(
         self, config: Config, launch: KernelLaunch, timeout_s: float
     ) -> tuple[Mapping[str, Any], Poison] | UnfinishedRun:
         """Launch a config on the CPU; return what it wrote by name, and what its outputs were filled with."""
         if launch.after is not None:
             return UnfinishedRun("its post_hook is called on a GPU alone")
-        zeroed = autotune_settings(self.launches.kernel).reset_to_zero
-        copies, poisoned = copies_to_launch(launch, self.effects(launch.job), "cpu", zeroed=zeroed)
+        copies, poisoned = copies_to_launch(launch, self.effects(launch.job), "cpu", zeroed=self.zeroed)
         self.interpret(launch.function, copies.everything, launch.grid, timeout_s)
         poisoned.lift()
         return written_memory(copies), poisoned
 
-    def _compare_outputs(self, run: tuple[Mapping[str, Any], Poison]) -> CheckedStatus:
-        outputs, poisoned = run
+    def evaluate(self, ran: tuple[Mapping[str, Any], Poison]) -> CheckedStatus:
+        """Compare outputs with the reference."""
+        outputs, poisoned = ran
         counted, reference = self.launches.outputs, self.launches.reference
         assert reference is not None, "without a reference, nothing is checked"
         values = {n: value for n, value in reference.of(outputs).items() if counted is None or n in counted}
@@ -251,29 +237,15 @@ class CpuCheck:
 
 
 @dataclass(slots=True)
-class BitCheck:
-    """Groups configs by the bits of their outputs.
+class BitCheck(ConfigRuns[str]):
+    """Groups configs by the bits of their outputs; a result is their digest. ``outputs_of`` runs a config."""
 
-    ``outputs_of`` runs a config, on the GPU or on the CPU, and ``effects`` returns those of a compile job;
-    ``timeout_s`` limits each config, and ``clock`` returns seconds.
-    """
-
-    outputs_of: OutputsOf
-    effects: Callable[[CompileJob], Effects]
-    launches: Launches
-    timeout_s: float
-    clock: Callable[[], float]
-    is_on_gpu: bool = False
+    outputs_of: OutputsOf = field(kw_only=True)
     note: str = ""
-    _runs: ConfigRuns[str] = field(init=False)
-
-    def __post_init__(self) -> None:
-        run, launches, timeout_s, clock = self._repeated_digest, self.launches, self.timeout_s, self.clock
-        self._runs = ConfigRuns(run, launches, timeout_s, clock, is_on_gpu=self.is_on_gpu)
 
     def rows_with_bits(self, rows: Mapping[Config, Row]) -> dict[Config, Row]:
         """The rows with the class of each config in ``bits``, from "A" on; with a reason where it left no outputs."""
-        results = {config: self._runs.result(config) for config in rows}
+        results = {config: self.result(config) for config in rows}
         digests = dict.fromkeys(result for result in results.values() if isinstance(result, str))
         names = {digest: class_name(place) for place, digest in enumerate(digests)}
         return {config: _row_with_bits(row, results[config], names) for config, row in rows.items()}
@@ -281,25 +253,21 @@ class BitCheck:
     def preferred(self, rows: Mapping[Config, Row]) -> dict[Config, Row]:
         """The rows of the largest class, with a note of its size and cost; without classes, all that did not fail."""
         counts = Counter(row.bits for row in rows.values() if row.bits is not None)
-        unfinished = {c: result for c in rows if isinstance(result := self._runs.result(c), UnfinishedRun)}
-        skipped = Counter(result.reason for result in unfinished.values())
+        unfinished = {c: result for c in rows if isinstance(result := self.result(c), UnfinishedRun)}
+        skipped = skipped_words(Counter(result.reason for result in unfinished.values()))
         if not counts:
-            self.note = f"No outputs could be compared bit by bit, so all configs could win{skipped_words(skipped)}."
+            self.note = f"No outputs could be compared bit by bit, so all configs could win{skipped}."
             return {c: row for c, row in rows.items() if c not in unfinished or unfinished[c].status is None}
         name, count = counts.most_common(1)[0]
         chosen = {config: row for config, row in rows.items() if row.bits == name}
         many = "1 class" if len(counts) == 1 else f"{len(counts)} classes"
         where = "on the GPU" if self.is_on_gpu else "on the CPU"
         self.note = f"{count} of {plural(len(rows), 'config')} leave the bits of class {name}, of {many} {where}"
-        self.note += f"{skipped_words(skipped)}; the winner is one of them. {self._cost(rows, chosen)}"
+        self.note += f"{skipped}; the winner is one of them. {self._cost(rows, chosen)}"
         return chosen
 
-    def _repeated_digest(self, config: Config, launch: KernelLaunch, timeout_s: float) -> str | UnfinishedRun:
-        """The digest of a config; on a GPU, where atomics of floats may come in any order, that of two launches.
-
-        Raises:
-            KernellabError: the config fails.
-        """
+    def run(self, config: Config, launch: KernelLaunch, timeout_s: float) -> str | UnfinishedRun:
+        """Return the digest of a config; on a GPU, where atomics of floats may come in any order, of two launches."""
         digest = self._digest(launch, timeout_s)
         if self.is_on_gpu and self._digest(launch, timeout_s) != digest:
             return UnfinishedRun("two launches leave different bits")
@@ -307,8 +275,7 @@ class BitCheck:
 
     def _digest(self, launch: KernelLaunch, timeout_s: float) -> str:
         """A hash of the outputs of a launch that are compared."""
-        zeroed = autotune_settings(self.launches.kernel).reset_to_zero
-        outputs = self.outputs_of(launch, self.effects(launch.job), timeout_s, zeroed)
+        outputs = self.outputs_of(launch, self.effects(launch.job), timeout_s, self.zeroed)
         digest, counted = hashlib.sha256(), self.launches.outputs
         for name, tensor in sorted(outputs.items()):
             if counted is None or name in counted:

@@ -108,8 +108,7 @@ class Differences:
     def computes_data(self) -> bool:
         """Whether the kernel computes data with the value, which then is more than a number of indices."""
         facts = self.facts
-        indices = [block.index for block in self.blocks if block.index is not None]
-        counted = facts.values_from([*indices, *facts.counters]) | facts.from_any_program
+        counted = facts.values_from([*self.indices, *facts.counters]) | facts.from_any_program
         same_grid = facts.grid == self.second.facts.grid
         counts = frozenset[int]() if same_grid else facts.from_grid - facts.from_any_program - counted
         for a, b in self.pairs:
@@ -129,11 +128,19 @@ class Differences:
             return integer_of(a.attribute("value", "0")) is not None
         ours, theirs = dict(a.attributes), dict(b.attributes)
         differing = {name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name)}
-        return differing <= _HINTS and self._shape_of_result(a) != self._shape_of_result(b, second=True)
+        if not differing <= _HINTS or not a.results:
+            return False
+        first, second = self._shapes(a.results[0], b.results[0])
+        return first != second
 
-    def _shape_of_result(self, operation: Operation, *, second: bool = False) -> tuple[int, ...]:
-        graph = self.second.facts.graph if second else self.facts.graph
-        return graph.values[operation.results[0]].shape if operation.results else ()
+    def _shapes(self, first: int, second: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the shapes of a value of the first graph and of one of the second."""
+        return self.facts.graph.values[first].shape, self.second.facts.graph.values[second].shape
+
+    @cached_property
+    def indices(self) -> list[int]:
+        """The indices of the blocks that have one."""
+        return [block.index for block in self.blocks if block.index is not None]
 
     @cached_property
     def start_values(self) -> list[int]:
@@ -142,28 +149,20 @@ class Differences:
 
     def combines_block(self, first: Operation, second: Operation) -> bool:
         """Whether an operation reduces, scans or multiplies along the block."""
-        if first.name in DOTS:
-            return self._shape(first, 0)[-1:] != self._shape(second, 0, second=True)[-1:]
-        if first.name not in {"tt.reduce", "tt.scan"}:
+        if first.name not in {*DOTS, "tt.reduce", "tt.scan"}:
             return False
-        axis = integer_of(first.attribute("axis").partition(" ")[0]) or 0
-        return self._shape(first, 0)[axis] != self._shape(second, 0, second=True)[axis]
-
-    def _shape(self, operation: Operation, operand: int, *, second: bool = False) -> tuple[int, ...]:
-        graph = self.second.facts.graph if second else self.facts.graph
-        return graph.values[operation.operands[operand]].shape
+        axis = -1 if first.name in DOTS else integer_of(first.attribute("axis").partition(" ")[0]) or 0
+        ours, theirs = self._shapes(first.operands[0], second.operands[0])
+        return ours[axis] != theirs[axis]
 
     def dimensions(self) -> frozenset[str]:
         """Return the dimensions of the first product that the block is."""
-        return frozenset(self._changed_dimensions())
-
-    def _changed_dimensions(self) -> Iterator[str]:
-        for a, b in self.pairs:
-            if a.name in DOTS:
-                for operand, names in ((0, "MK"), (1, "KN")):
-                    shapes = self._shape(a, operand)[-2:], self._shape(b, operand, second=True)[-2:]
-                    yield from (n for n, ours, theirs in zip(names, *shapes, strict=True) if ours != theirs)
-                return
+        changed: set[str] = set()
+        for a, b in [(a, b) for a, b in self.pairs if a.name in DOTS][:1]:
+            for names, *operands in zip(("MK", "KN"), a.operands, b.operands, strict=False):
+                ours, theirs = self._shapes(*operands)
+                changed |= {n for n, one, other in zip(names, ours[-2:], theirs[-2:], strict=True) if one != other}
+        return frozenset(changed)
 
 
 def described_extents(descriptor: str) -> tuple[int, ...]:

@@ -53,9 +53,7 @@ _EXAMPLES = ", such as client.get_executor() of dask, or client.load_balanced_vi
 class Cluster(Protocol):
     """The processes of an executor; ``is_addressed`` says whether a call can go to a process by its name."""
 
-    @property
-    def is_addressed(self) -> bool:
-        """Whether a name stands for one process."""
+    is_addressed: bool
 
     def names(self) -> frozenset[str]:
         """Return the names of the current processes."""
@@ -310,8 +308,13 @@ class ExecutorPool:
             raise self._record_failure(WorkerError(text)) from exc
         except KeyboardInterrupt as exc:  # of the worker: in a notebook, an interrupt reaches processes as well
             raise WorkerDied(f"{job.subject} was interrupted in the executor.") from exc
+        except BrokenExecutor as exc:
+            raise self._record_failure(_broken_error(exc)) from exc
         except Exception as exc:
-            raise self._executor_error(exc, job) from exc
+            if is_missing_module(exc):
+                text = f"The executor's workers cannot import what they need ({exc}): install kernellab there."
+                raise self._record_failure(WorkerError(text)) from exc
+            raise WorkerError(f"{job.subject} failed in the executor: {type(exc).__name__}: {exc}") from exc
 
     def _submit(self, payload: CompileJob) -> Future[Any]:
         try:
@@ -345,15 +348,6 @@ class ExecutorPool:
                 )
         self._last_s = time.monotonic()
         return future.result()
-
-    def _executor_error(self, exc: Exception, job: Job[BuildRequest, None]) -> KernellabError:
-        """Return the error of a job that failed for another reason than its kernel."""
-        if isinstance(exc, BrokenExecutor):
-            return self._record_failure(_broken_error(exc))
-        if is_missing_module(exc):
-            text = f"The executor's workers cannot import what they need ({exc}): install kernellab there."
-            return self._record_failure(WorkerError(text))
-        return WorkerError(f"{job.subject} failed in the executor: {type(exc).__name__}: {exc}")
 
     def _record_failure(self, error: KernellabError) -> KernellabError:
         self.failure = self.failure or error

@@ -10,7 +10,8 @@ from kernellab.store.columns import Status
 from kernellab.timing.bench import Bench
 from kernellab.timing.config import Config
 from kernellab.timing.launches import Implementation
-from kernellab.timing.stopwatch import Standing, interval, standing, tie_winner
+from kernellab.timing.outcome import time_columns
+from kernellab.timing.stopwatch import Standing, standing, tie_winner
 from kernellab.tune.device_pool import SharedRounds
 from kernellab.tune.options import Options
 from kernellab.tune.result import Row, times_of
@@ -133,11 +134,6 @@ class EarlyFinals:
         return not self._rounds.is_decided
 
 
-def _beaten(row: Row, name: str) -> Row:
-    """A row that lost before the final of the tuning ``name``, though it may have won an earlier one."""
-    return replace(row, standing="lost", tuning=name) if row.standing in {"winner", "tied"} else row
-
-
 def finish_final(
     rounds: FinalRounds, rows: Mapping[Config, Row], name: str, candidates: Mapping[Config, Implementation]
 ) -> tuple[Final, dict[Config, Row]]:
@@ -158,17 +154,13 @@ def finish_final(
     all_warm = (*rounds.finalists, *others) if options.warm_runs else ()
     times = rounds.bench.warm(all_warm, options.warm_runs) if all_warm else []
     warm_ms = {candidate.index: ms for candidate, ms in zip(all_warm, times, strict=True)}
-    finals_rows = {
-        c.config: _beaten(replace(rows[c.config], warm_ms=warm_ms[c.index]), name) for c in others if all_warm
-    }
+    finals_rows = {c.config: replace(rows[c.config], warm_ms=warm_ms[c.index]) for c in others if all_warm}
     for index, candidate in by_index.items():
-        measured = interval(times_ms[index], options.seed)
+        columns = time_columns(times_ms[index], options.seed)
         finals_rows[candidate.config] = replace(
             rows[candidate.config],
-            time_ms=measured.median,
-            low_ms=measured.low,
-            high_ms=measured.high,
-            cold_ms=measured.median,
+            **columns,
+            cold_ms=columns["time_ms"],
             warm_ms=warm_ms.get(index),
             samples=rows[candidate.config].samples + len(times_ms[index]),
             standing="winner" if index == winner else "tied" if index in ties else "lost",

@@ -153,29 +153,28 @@ class GraphFacts:
 
     def _offsets(self, pointer: int) -> Iterator[int]:
         """Yield the offsets added to a pointer, the last one first."""
-        maker = self._shaped_maker(pointer)
+        maker = self.graph.maker(self._unshaped(pointer))
         while maker is not None and maker.name == "tt.addptr":
             yield maker.operands[1]
-            maker = self._shaped_maker(maker.operands[0])
+            maker = self.graph.maker(self._unshaped(maker.operands[0]))
 
     def scalar(self, value: int) -> int | None:
         """Return the scalar that all elements of a value are, or None."""
-        maker = self.graph.maker(value)
-        while maker is not None and maker.name in SHAPE_OPERATIONS:
-            value = maker.operands[0]
-            maker = self.graph.maker(value)
-        return None if self.graph.values[value].shape else value
+        unshaped = self._unshaped(value)
+        return None if self.graph.values[unshaped].shape else unshaped
 
-    def _shaped_maker(self, value: int) -> Operation | None:
-        maker = self.graph.maker(value)
-        while maker is not None and maker.name in SHAPE_OPERATIONS:
-            maker = self.graph.maker(maker.operands[0])
-        return maker
+    def _unshaped(self, value: int) -> int:
+        """Return the value that a value is in another shape or type."""
+        while (maker := self.graph.maker(value)) is not None and maker.name in SHAPE_OPERATIONS:
+            value = maker.operands[0]
+        return value
 
     @cached_property
     def known(self) -> Mapping[int, Known]:
         """The integer scalars of all programs, by value; None, or absent, where they are not known."""
-        programs = Programs(self.graph, self.grid, by_rounds=False, visit=_ignore, most_programs=_MOST_PROGRAMS)
+        programs = Programs(
+            self.graph, self.grid, by_rounds=False, visit=lambda operation, weight: None, most_programs=_MOST_PROGRAMS
+        )
         try:
             programs.call(self.graph.kernel, scalars_of(self.graph, self.arguments), integers(1))
         except CannotFollow:
@@ -217,12 +216,9 @@ class GraphFacts:
             return {}
         return {value: np.array(sorted(observed)) for value, observed in numbers.items() if value not in lost}
 
-    def is_counted(self, value: int) -> bool:
-        """Whether a value changes from round to round of a loop."""
-        return value in self._from_counters
-
     @cached_property
-    def _from_counters(self) -> frozenset[int]:
+    def from_counters(self) -> frozenset[int]:
+        """The values that change from round to round of a loop."""
         return self.values_from(self.counters)
 
     @cached_property
@@ -267,7 +263,3 @@ class GraphFacts:
     def is_inside(self, operation: Operation, loop: Operation) -> bool:
         """Whether an operation is in the body of a loop."""
         return any(owner.index == loop.index for owner in self.graph.owners(operation.block))
-
-
-def _ignore(operation: Operation, weight: Weight) -> None:
-    """Look at nothing on the way: what is known of all programs is looked up afterwards."""

@@ -150,7 +150,8 @@ class PredictedSearch:
         if best_ms is None or self._left_budget <= 0:
             return []
         estimates = self._estimates_of(self._waiting)
-        gains = {config: expected_gain(estimate, best_ms) for config, estimate in estimates.items()}
+        best = log(best_ms)
+        gains = {c: expected_gain(best, e.log_ms, max(e.deviation, 1e-6)) for c, e in estimates.items()}
         promising = sorted((c for c in self._waiting if gains[c] > _LEAST_GAIN), key=lambda c: -gains[c])
         size = min(_AT_ONCE, self._left_budget)
         for centres in self._centres():
@@ -204,14 +205,13 @@ def _bounds_ms(row: Row, estimate: Estimate) -> tuple[float, float, float]:
     return low * time_ms, time_ms, high * time_ms
 
 
-def expected_gain(estimate: Estimate, best_ms: float) -> float:
-    """Return the expected improvement of the best time by a config, as a share of it.
+def expected_gain(best: float, mean: float, deviation: float) -> float:
+    """Return the expected improvement of a normal variable on ``best``; of logarithms, a share of the best time.
 
     Jones, Schonlau, Welch: "Efficient Global Optimization of Expensive Black-Box Functions", 1998.
     """
-    sigma = max(estimate.deviation, 1e-6)
-    z = (log(best_ms) - estimate.log_ms) / sigma
-    return sigma * (z * (1 + erf(z / sqrt(2))) / 2 + exp(-z * z / 2) / sqrt(2 * pi))
+    z = (best - mean) / deviation
+    return deviation * (z * (1 + erf(z / sqrt(2))) / 2 + exp(-z * z / 2) / sqrt(2 * pi))
 
 
 def by_axes_in_turn(configs: Iterable[Config], centres: Sequence[Config]) -> list[Config]:
@@ -261,11 +261,12 @@ class TimeEstimates:
 
     def __init__(self, configs: Sequence[Config]) -> None:
         np = import_uninterrupted("numpy")
-        table = _Table(configs)
-        features = np.array(table.features())
+        rows, positions = _numeric_tables(configs)
+        features = np.array(rows)
         self._place = {config: index for index, config in enumerate(configs)}
-        self._features = (features - features.mean(0)) / (features.std(0) + 1e-9)
-        self._positions = np.array(table.positions(), np.float32)
+        scaled = (features - features.mean(0)) / (features.std(0) + 1e-9)
+        self._features = np.hstack([scaled, np.ones((len(scaled), 1))])
+        self._positions = np.array(positions, np.float32)
 
     def estimate(
         self, rows: Mapping[Config, Row], times: Mapping[Config, float], wanted: Sequence[Config]
@@ -294,11 +295,11 @@ class TimeEstimates:
         inner, outer = self._rows_of(self._features, logs), self._rows_of(self._features, wanted)
         values = np.array([*logs.values()])
         weights = _ridge_weights(inner, values)
-        left = values - _with_ones(inner) @ weights
+        left = values - inner @ weights
         mean, deviation = self._interpolate(
             dict(zip(logs, left.tolist(), strict=True)), wanted, float(left.std()), _STEPS
         )
-        estimates = (_with_ones(outer) @ weights + mean).tolist()
+        estimates = (outer @ weights + mean).tolist()
         return (
             [known.get(config, estimate) for config, estimate in zip(wanted, estimates, strict=True)],
             [0.0 if config in known else sigma for config, sigma in zip(wanted, deviation.tolist(), strict=True)],
@@ -348,46 +349,30 @@ def _correlation(first: Any, second: Any, reach: float) -> Any:
 
 def _ridge_weights(features: Any, values: Any) -> Any:
     np = import_uninterrupted("numpy")
-    scaled = _with_ones(features)
-    penalty = _RIDGE * len(scaled) * np.eye(scaled.shape[1])
+    penalty = _RIDGE * len(features) * np.eye(features.shape[1])
     penalty[-1, -1] = 0.0
-    return np.linalg.solve(scaled.T @ scaled + penalty, scaled.T @ values)
+    return np.linalg.solve(features.T @ features + penalty, features.T @ values)
 
 
-def _with_ones(features: Any) -> Any:
-    np = import_uninterrupted("numpy")
-    return np.hstack([features, np.ones((len(features), 1))])
+def _numeric_tables(configs: Sequence[Config]) -> tuple[list[list[float]], list[list[float]]]:
+    """Return features and positions of configs, a row each.
 
-
-class _Table:
-    """The parameters of configs as numbers: logarithms of positive integers, one column for each other value."""
-
-    def __init__(self, configs: Sequence[Config]) -> None:
-        self._values = [config.values for config in configs]
-        names = list(dict.fromkeys(name for values in self._values for name in values))
-        choices = {name: list(dict.fromkeys(map(repr, (v.get(name) for v in self._values)))) for name in names}
-        self._numeric = [name for name in names if all(_is_size(values.get(name)) for values in self._values)]
-        self._named = [(name, value) for name in names if name not in self._numeric for value in choices[name]]
-
-    def features(self) -> list[list[float]]:
-        """Return a row per config: parameters, their squares, and products of two."""
-        return [self._row(values) for values in self._values]
-
-    def positions(self) -> list[list[float]]:
-        """Return a row per config: the place of each size among those of its axis; other values are a step apart."""
-        places = {name: sorted({values[name] for values in self._values}) for name in self._numeric}
-        ranks = {name: {size: float(rank) for rank, size in enumerate(sizes)} for name, sizes in places.items()}
-        return [
-            [*(ranks[name][values[name]] for name in self._numeric), *(named / 2 for named in self._named_row(values))]
-            for values in self._values
-        ]
-
-    def _row(self, values: Mapping[str, Any]) -> list[float]:
-        single = [log2(values[name]) for name in self._numeric] + self._named_row(values)
-        return [*single, *(left * right for i, left in enumerate(single) for right in single[i:])]
-
-    def _named_row(self, values: Mapping[str, Any]) -> list[float]:
-        return [float(repr(values.get(name)) == value) for name, value in self._named]
+    Features are logarithms of positive integers and a column for each other value, their squares and products of two.
+    The position of a size is its place among those of its axis; other values are a step apart.
+    """
+    rows = [config.values for config in configs]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    numeric = [name for name in names if all(_is_size(row.get(name)) for row in rows)]
+    choices = {n: dict.fromkeys(repr(row.get(n)) for row in rows) for n in names if n not in numeric}
+    axes = {name: sorted({row[name] for row in rows}) for name in numeric}
+    ranks = {name: {size: float(rank) for rank, size in enumerate(sizes)} for name, sizes in axes.items()}
+    features, positions = [], []
+    for row in rows:
+        named = [float(repr(row.get(name)) == value) for name, values in choices.items() for value in values]
+        single = [*(log2(row[name]) for name in numeric), *named]
+        features.append([*single, *(left * right for i, left in enumerate(single) for right in single[i:])])
+        positions.append([*(ranks[name][row[name]] for name in numeric), *(value / 2 for value in named)])
+    return features, positions
 
 
 def _is_size(value: object) -> bool:

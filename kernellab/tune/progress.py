@@ -128,7 +128,7 @@ class Counts:
         self._failed += row.status not in _WITHOUT_FAILURE
         if row.status is Status.OK and row.time_ms is not None:
             self._curve.add(row.time_ms)
-            insort(self._fastest, row, key=_time_of)
+            insort(self._fastest, row, key=lambda row: row.time_ms or 0.0)
             del self._fastest[_FASTEST:]
 
     def recount(self, rows: Mapping[Config, Row], winner: Config | None = None) -> None:
@@ -168,7 +168,3 @@ class Counts:
             latest=tuple(self._latest),
             left_s=left_s,
         )
-
-
-def _time_of(row: Row) -> float:
-    return row.time_ms or 0.0

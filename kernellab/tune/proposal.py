@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import groupby, product
 from math import log2, prod
-from typing import Any
 
 from kernellab.target import Target
 from kernellab.timing.config import Config, Space
@@ -77,27 +76,17 @@ class ProposedSpace:
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences on the proposed values, on those that stay and why, and on how to pass configs."""
-        return tuple(filter(None, (self._summary, *self._stays)))
-
-    @property
-    def _summary(self) -> str:
-        ranges = (_range_text(name, [config.values[name] for config in self.configs]) for name in self._varied)
-        total = (
-            f"; {len(self.configs)} of {len(self.possible)} configs" if len(self.possible) > len(self.configs) else ""
-        )
-        return f"Proposed for {self.kind}: {', '.join(ranges)}{total}."
-
-    @property
-    def _varied(self) -> list[str]:
-        first = self.configs[0].values
-        return [name for name, value in first.items() if any(c.values[name] != value for c in self.configs)]
-
-    @property
-    def _stays(self) -> list[str]:
+        ranges = []
+        for name in self.configs[0].values:
+            values = sorted({config.values[name] for config in self.configs})
+            if len(values) > 1:
+                ranges.append(f"{name} {values[0]} {'or' if len(values) == 2 else 'to'} {values[-1]}")
+        part, whole = len(self.configs), len(self.possible)
+        total = f"; {part} of {whole} configs" if whole > part else ""
+        notes = [f"Proposed for {self.kind}: {', '.join(ranges)}{total}."]
         fixed = [role for role in self.roles if role.kind is RoleKind.FIXED]
         by_grid = [role.name for role in fixed if role.reason == FIXED_GRID]
         others = [f"{role.name}={role.value} ({role.reason})" for role in fixed if role.reason != FIXED_GRID]
-        notes = []
         if by_grid:
             names = ", ".join(by_grid)
             sizes = ", ".join(f'triton.cdiv(n, meta["{name}"])' for name in by_grid)
@@ -106,12 +95,7 @@ class ProposedSpace:
             )
         if others:
             notes.append(f"Not varied: {'; '.join(others)}. configs= gives values of your own.")
-        return notes
-
-
-def _range_text(name: str, values: Sequence[Any]) -> str:
-    low, high = min(values), max(values)
-    return f"{name} {low} to {high}" if len(set(values)) > 2 else f"{name} {' or '.join(map(str, sorted(set(values))))}"
+        return tuple(notes)
 
 
 def kind_of(facts: GraphFacts, roles: Sequence[Role]) -> KernelKind:
@@ -160,7 +144,8 @@ class Proposal:
         ]
         generated = [config for config in generated if self._is_allowed(config)]
         if kind in _OF_PRODUCTS:
-            first = distinct([launched, *self._near(launched), *self._program_orders(launched)])
+            ordered = [launched.with_values({name: value}) for name, values in self.orders.items() for value in values]
+            first = distinct([launched, *self._near(launched), *ordered])
             possible = distinct([*first, *generated])
             chosen = [*first, *self._promising(possible[len(first) :])][:MOST_CONFIGS]
         else:
@@ -168,7 +153,8 @@ class Proposal:
             if len(others) < len(_FEW_WARPS) and not generated and self.varies_warps:
                 others = [replace(launched, num_warps=warps) for warps in _FEW_WARPS]
             around = self._neighbours(generated)
-            likely = [config for config in around if self._is_likely(config)]
+            low, high = _LIKELY_PER_THREAD
+            likely = [config for config in around if low <= self._per_thread(config) <= high]
             possible = distinct([launched, *others, *generated, *likely, *around])
             chosen = possible[:MOST_CONFIGS]
         return ProposedSpace(self.kernel, kind, self.roles, tuple(chosen), tuple(possible))
@@ -219,12 +205,11 @@ class Proposal:
         rows = programs or [role for role in self.roles if role.reason == FIXED_GRID]
         if not len(rows) == len(loops) == 1:
             return []
+        values = self.facts.operations_named(*DOTS)[-1].operands[1]  # of the attention
+        width = self.facts.graph.values[values].shape[-1]
+        queries, keys = _block_extent(rows[0]), _block_extent(loops[0])
         space: Iterable[Config] = workloads.attention(
-            _block_extent(rows[0]),
-            _block_extent(loops[0]),
-            self._width,
-            target=self.target,
-            element_bytes=self._dot_bytes,
+            queries, keys, width, target=self.target, element_bytes=self._dot_bytes
         )
         if not programs:
             space = [config for config in space if config.values["BLOCK_M"] == rows[0].value]
@@ -244,12 +229,6 @@ class Proposal:
         block_names = {role.name for role in self._blocks}
         configs = _configs_of_roles(fitting, pairs, one_value=True)
         return [config for config in configs if dict(config.parameters).keys() <= block_names]
-
-    @property
-    def _width(self) -> int:
-        """The elements of a row of the second operand of the last product: of the values of an attention."""
-        operand = self.facts.operations_named(*DOTS)[-1].operands[1]
-        return self.facts.graph.values[operand].shape[-1]
 
     @property
     def _dot_bytes(self) -> int:
@@ -286,22 +265,16 @@ class Proposal:
         """Return the elements of the largest tensor for a thread."""
         return self._numel_of(config) / ((config.num_warps or 4) * self.target.warp_size)
 
-    def _is_likely(self, config: Config) -> bool:
-        low, high = _LIKELY_PER_THREAD
-        return low <= self._per_thread(config) <= high
-
     def _neighbours(self, generated: Sequence[Config]) -> list[Config]:
         """Return configs with blocks half to four times as large as others, the nearest first, with all warps."""
         names = [role.name for role in self._blocks]
         known = [self._launched, *generated]
-        tops = {role.name: max(power_of_two(_block_extent(role)), role.value) for role in self._blocks}
-        choices = [
-            sorted(
-                {int(c.values[name] * factor) for c in known for factor in (0.5, 1, 2, 4)} & _sizes_up_to(tops[name])
-            )
-            or [self._launched.values[name]]
-            for name in names
-        ]
+        choices = []
+        for role in self._blocks:
+            top = max(power_of_two(_block_extent(role)), role.value)
+            sizes = {1 << power for power in range(top.bit_length())}
+            near = {int(config.values[role.name] * factor) for config in known for factor in (0.5, 1, 2, 4)}
+            choices.append(sorted(near & sizes) or [self._launched.values[role.name]])
         blocks = [dict(zip(names, values, strict=True)) for values in product(*choices)] if names else []
         shapes = [self._launched.with_values(values) for values in blocks]
         shapes.sort(key=lambda c: (_steps_between(c, names, known), abs(log2(self._numel_of(c) / _USUAL_NUMEL))))
@@ -313,10 +286,6 @@ class Proposal:
         stages = sorted({launched.num_stages or 3, 2, 3, 4})
         varied = [replace(launched, num_warps=w, num_stages=s) for w, s in product(warps, stages)]
         return [config for config in varied if self._is_allowed(config)]
-
-    def _program_orders(self, launched: Config) -> list[Config]:
-        """Return the launched config with other orders of the programs."""
-        return [launched.with_values({name: value}) for name, values in self.orders.items() for value in values]
 
     def _promising(self, configs: Sequence[Config]) -> list[Config]:
         """Return some configs of a product for each shape of its programs' blocks, those with the least work first.
@@ -373,11 +342,6 @@ def _configs_of_roles(
     return distinct(renamed)
 
 
-def _sizes_up_to(top: int) -> set[int]:
-    return {1 << power for power in range(top.bit_length())}
-
-
 def _steps_between(config: Config, names: Sequence[str], known: Sequence[Config]) -> float:
     """Return the doublings between the blocks of a config and those of the nearest of some others."""
-    steps = (sum(abs(log2(config.values[name] / other.values[name])) for name in names) for other in known)
-    return min(steps)
+    return min(sum(abs(log2(config.values[name] / other.values[name])) for name in names) for other in known)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 from kernellab._triton.kernel import heuristic_names, jit_function, jit_kind, parameter_names
 from kernellab.compile.cache import Compiler
@@ -19,7 +18,7 @@ from kernellab.timing.launches import KernelLaunch, Launches
 from kernellab.tune.differences import Trial
 from kernellab.tune.graph_facts import GraphFacts
 from kernellab.tune.proposal import Proposal, ProposedSpace
-from kernellab.tune.roles import Role, RoleKind, fixed_role, role_of
+from kernellab.tune.roles import Role, RoleKind, role_of
 from kernellab.workers.forks_and_interrupts import Stop
 from kernellab.workers.parallel import run_in_parallel
 
@@ -113,11 +112,12 @@ class _Trials:
         numbers, others = dict[str, int](), dict[str, str]()
         for name in (p.name for p in jit_function(launches.kernel).params if p.is_constexpr):
             value = launch.arguments[name]
-            why = "set by @triton.heuristics" if name in set_by else _no_number(value)
-            if why:
-                others[name] = why
-            else:
+            if name in set_by:
+                others[name] = "set by @triton.heuristics"
+            elif type(value) is int and value > 0:
                 numbers[name] = value
+            else:
+                others[name] = "a flag" if isinstance(value, bool) else "no positive integer"
         return cls(compiler, launch, call_without(launches, numbers), numbers, others)
 
     @property
@@ -132,7 +132,9 @@ class _Trials:
         """Return the roles of all constexprs, in the order of the parameters."""
         self._prepare([(name, value) for name, number in self.numbers.items() for value in _values_near(number)[:2]])
         by_name = {name: self._role(name, value) for name, value in self.numbers.items()}
-        by_name |= {name: fixed_role(name, self.launch.arguments[name], why) for name, why in self.others.items()}
+        by_name |= {
+            name: Role(name, self.launch.arguments[name], RoleKind.FIXED, why) for name, why in self.others.items()
+        }
         return tuple(by_name[name] for name, _ in self.launch.job.signature if name in by_name)
 
     def orders(self, role: Role) -> list[int]:
@@ -150,7 +152,7 @@ class _Trials:
         usable = [Trial(near, result) for near, result in facts.items() if not isinstance(result, str)]
         if len(usable) < 2:
             near, why = next((near, result) for near, result in facts.items() if isinstance(result, str))
-            return fixed_role(name, value, f"{name}={near} is refused: {why.rstrip('.')}")
+            return Role(name, value, RoleKind.FIXED, f"{name}={near} is refused: {why.rstrip('.')}")
         follows = self._grid_follows(name, value) if is_grid_function(self.free.grid) else None
         return role_of(name, value, *usable[:2], grid_follows=follows)
 
@@ -190,13 +192,6 @@ class _Trials:
 
     def _compile_facts(self, launch: KernelLaunch) -> GraphFacts:
         return GraphFacts(inline_calls(self.compiler.raw_graph(launch.job)), launch.grid, launch.arguments)
-
-
-def _no_number(value: Any) -> str:
-    """Return why a constexpr is not a size; "" of a positive integer."""
-    if isinstance(value, bool):
-        return "a flag"
-    return "" if type(value) is int and value > 0 else "no positive integer"
 
 
 def _values_near(value: int) -> list[int]:

@@ -67,6 +67,8 @@ class Row(OutcomeRow):
 
 PREDICTED = tuple(PREDICTED_COLUMNS)
 _NOT_STORED = (*PREDICTED, *BITS_COLUMNS)
+_ATTRIBUTES = ("kernel", "winner", "tied", "seconds", "from_cache", "parameters", "notes")
+_OPTIONAL = ("warm_ms", "device_index", "agreement")  # earlier releases wrote some of them not at all
 
 
 def times_of(rows: Iterable[Row]) -> dict[Config, float]:
@@ -178,7 +180,37 @@ class Tuning(Drawable):
         finalists without a flush of the L2, and ``attrs["device_index"]`` the GPU that timed each row, by label.
         ``attrs["agreement"]`` has the `Agreement` as plain data, its groups as labels.
         """
-        return frame_of(self)
+        pd = import_uninterrupted("pandas")
+
+        names = list(dict.fromkeys(name for row in self.rows for name, _ in row.config.parameters))
+        ranks = _ranks(self)
+        rows = dict(enumerate(self.rows))
+        records = [
+            {
+                **record_of(row, row.config, names),
+                "rank": ranks.get(index),
+                **{name: getattr(row, name) for name in _NOT_STORED},
+            }
+            for index, row in rows.items()
+        ]
+        columns = [*names, *(name for name in INTEGER_OPTIONS if name not in names), *OUTCOME_COLUMNS, *_NOT_STORED]
+        frame = with_types(pd.DataFrame(records, columns=columns), names, numbers=PREDICTED)
+        frame.attrs.update(
+            {
+                "kernel": self.kernel,
+                "winner": self.winner,
+                "tied": list(self.ties),
+                "seconds": self.seconds,
+                "from_cache": self.from_cache,
+                "parameters": names,
+                "warm_ms": {i: row.warm_ms for i, row in rows.items() if row.warm_ms is not None},
+                "device_index": {i: row.device_index for i, row in rows.items() if row.device_index is not None},
+                "notes": list(self.notes),
+                "agreement": _agreement_data(self),
+                **self.provenance,
+            }
+        )
+        return frame
 
     @classmethod
     def from_frame(cls, frame: pandas.DataFrame) -> Tuning:
@@ -187,72 +219,33 @@ class Tuning(Drawable):
         Raises:
             UsageError: it is not a frame of a tuning.
         """
-        return tuning_of(frame)
-
-
-def frame_of(tuning: Tuning) -> pandas.DataFrame:
-    """Return the frame of a tuning."""
-    pd = import_uninterrupted("pandas")
-
-    names = list(dict.fromkeys(name for row in tuning.rows for name, _ in row.config.parameters))
-    ranks = _ranks(tuning)
-    records = [{**record_of(row, row.config, names), "rank": ranks.get(index)} for index, row in enumerate(tuning.rows)]
-    for record, row in zip(records, tuning.rows, strict=True):
-        record.update({name: getattr(row, name) for name in _NOT_STORED})
-    columns = [*names, *(name for name in INTEGER_OPTIONS if name not in names), *OUTCOME_COLUMNS, *_NOT_STORED]
-    frame = with_types(pd.DataFrame(records, columns=columns), names, numbers=PREDICTED)
-    frame.attrs.update(
-        {
-            "kernel": tuning.kernel,
-            "winner": tuning.winner,
-            "tied": list(tuning.ties),
-            "seconds": tuning.seconds,
-            "from_cache": tuning.from_cache,
-            "parameters": names,
-            "warm_ms": {i: row.warm_ms for i, row in enumerate(tuning.rows) if row.warm_ms is not None},
-            "device_index": {i: row.device_index for i, row in enumerate(tuning.rows) if row.device_index is not None},
-            "notes": list(tuning.notes),
-            "agreement": _agreement_data(tuning),
-            **tuning.provenance,
-        }
-    )
-    return frame
-
-
-_ATTRIBUTES = ("kernel", "winner", "tied", "seconds", "from_cache", "parameters", "notes")
-_OPTIONAL = ("warm_ms", "device_index", "agreement")  # earlier releases wrote some of them not at all
-
-
-def tuning_of(frame: pandas.DataFrame) -> Tuning:
-    """Return the tuning of a frame of `frame_of`."""
-    require_frame_of("tuning", frame, _ATTRIBUTES)
-    attrs = frame.attrs
-    labels = list(frame.index)
-    names = [*attrs["parameters"], *(name for name in INTEGER_OPTIONS if name not in attrs["parameters"])]
-    configs = [Config.of({n: cell_value(record[n]) for n in names}) for record in frame.to_dict("records")]
-    rows = tuple(
-        Row(
-            config,
-            **fields_of_record(record),
-            cold_ms=cell_value(record.get("cold_ms")),
-            warm_ms=attrs.get("warm_ms", {}).get(label),
-            device_index=attrs.get("device_index", {}).get(label),
-            **{name: cell_value(record[name]) for name in _NOT_STORED if name in record},
+        require_frame_of("tuning", frame, _ATTRIBUTES)
+        attrs, labels, records = frame.attrs, list(frame.index), frame.to_dict("records")
+        names = [*attrs["parameters"], *(name for name in INTEGER_OPTIONS if name not in attrs["parameters"])]
+        configs = [Config.of({name: cell_value(record[name]) for name in names}) for record in records]
+        rows = tuple(
+            Row(
+                config,
+                **fields_of_record(record),
+                cold_ms=cell_value(record.get("cold_ms")),
+                warm_ms=attrs.get("warm_ms", {}).get(label),
+                device_index=attrs.get("device_index", {}).get(label),
+                **{name: cell_value(record[name]) for name in _NOT_STORED if name in record},
+            )
+            for config, label, record in zip(configs, labels, records, strict=True)
         )
-        for config, label, record in zip(configs, labels, frame.to_dict("records"), strict=True)
-    )
-    return Tuning(
-        kernel=attrs["kernel"],
-        rows=rows,
-        configs=tuple(config.to_triton() for config in configs),
-        winner=None if attrs["winner"] is None else labels.index(attrs["winner"]),
-        ties=tuple(map(labels.index, attrs["tied"])),
-        seconds=attrs["seconds"],
-        from_cache=attrs["from_cache"],
-        provenance={name: value for name, value in attrs.items() if name not in {*_ATTRIBUTES, *_OPTIONAL}},
-        notes=tuple(attrs["notes"]),
-        agreement=_agreement_of(attrs.get("agreement"), dict(zip(labels, configs, strict=True))),
-    )
+        return cls(
+            kernel=attrs["kernel"],
+            rows=rows,
+            configs=tuple(config.to_triton() for config in configs),
+            winner=None if attrs["winner"] is None else labels.index(attrs["winner"]),
+            ties=tuple(map(labels.index, attrs["tied"])),
+            seconds=attrs["seconds"],
+            from_cache=attrs["from_cache"],
+            provenance={name: value for name, value in attrs.items() if name not in {*_ATTRIBUTES, *_OPTIONAL}},
+            notes=tuple(attrs["notes"]),
+            agreement=_agreement_of(attrs.get("agreement"), dict(zip(labels, configs, strict=True))),
+        )
 
 
 def _agreement_of(data: Mapping[str, Any] | None, configs: Mapping[Any, Config]) -> Agreement | None:
@@ -344,16 +337,13 @@ class Records:
         latest: dict[str, Row] = {}
         for entry in self.history.measurements(key=self.key):
             row = row_of(entry.measurement)
-            if row is not None:
-                latest[row.config.key] = _with_group(row, latest.get(row.config.key))
+            if row is None:
+                continue
+            before = latest.get(row.config.key)
+            if before is not None and not row.group:  # equal outputs stay known
+                row = replace(row, group=before.group, apart=before.apart, outputs=row.outputs or before.outputs)
+            latest[row.config.key] = row
         return {row.config: row for row in latest.values()}
-
-
-def _with_group(row: Row, before: Row | None) -> Row:
-    """Return a row, with the output group of an earlier one if it has none."""
-    if row.group or before is None:
-        return row
-    return replace(row, group=before.group, apart=before.apart, outputs=row.outputs or before.outputs)
 
 
 def measurement_of(row: Row, key: str, device: str) -> Measurement:

@@ -57,11 +57,6 @@ class Role:
         return self.kind in {RoleKind.PROGRAMS, RoleKind.LOOP}
 
 
-def fixed_role(name: str, value: Any, reason: str) -> Role:
-    """Return the role of a constexpr that keeps its value."""
-    return Role(name, value, RoleKind.FIXED, reason)
-
-
 class _Stays(Exception):
     """The value has to stay; the text says why."""
 
@@ -74,7 +69,7 @@ def role_of(name: str, value: int, first: Trial, second: Trial, *, grid_follows:
     try:
         return _Comparison(first, second, name, value, grid_follows).role()
     except _Stays as why:
-        return fixed_role(name, value, str(why))
+        return Role(name, value, RoleKind.FIXED, str(why))
 
 
 WHOLE = "a program holds that many elements at once"
@@ -107,7 +102,9 @@ class _Comparison(Differences):
             rows = self._chunk_loop()
             if rows is not None:
                 return self._chunk(rows)
-            return self._order() if self.changed else fixed_role(self.name, self.value, "this launch does not use it")
+            if not self.changed:
+                return Role(self.name, self.value, RoleKind.FIXED, "this launch does not use it")
+            return self._order()
         kinds = [self._kind_of(block) for block in self.blocks]
         kind, *others = {kind for kind, _ in kinds}
         loops = list(dict.fromkeys(loop for _, own in kinds for loop in own))
@@ -183,11 +180,7 @@ class _Comparison(Differences):
         )
 
     def _covered_by_programs(self) -> int:
-        """Return the number of elements from 0 on that the blocks of all programs cover.
-
-        Raises:
-            _Stays: it is not known, or not the same with the other value.
-        """
+        """Return how many elements from 0 on the blocks of all programs cover; `_Stays` if unknown, or not for both."""
         starts = [s for s in self.start_values if s in self.scaled and s in self.facts.from_any_program]
         extents = [self._extents(start) for start in starts]
         limit = self._limit()[1]
@@ -200,9 +193,8 @@ class _Comparison(Differences):
 
     def _goes_over_tiles(self) -> bool:
         """Whether each program goes from block to block, so that any number of programs does them all."""
-        return all(
-            self.facts.is_counted(s) for s in self.start_values if s in self.scaled & self.facts.from_any_program
-        )
+        starts = self.scaled & self.facts.from_any_program & {*self.start_values}
+        return starts <= self.facts.from_counters
 
     def _is_side_by_side(self) -> bool:
         """Whether the next program starts where the block ends."""
@@ -210,11 +202,7 @@ class _Comparison(Differences):
         return any(starts is not None and {*np.diff(np.unique(starts))} <= {self.first.value} for starts in values)
 
     def _extents(self, start: int) -> tuple[int, int]:
-        """Return the number of elements from 0 on that blocks at ``start`` cover, in both launches.
-
-        Raises:
-            _Stays: the blocks do not follow each other.
-        """
+        """Return the number of elements from 0 on that blocks at ``start`` cover, in both launches; else `_Stays`."""
         extents = []
         for trial in (self.first, self.second):
             values = trial.facts.in_launch(start)
@@ -224,11 +212,7 @@ class _Comparison(Differences):
         return extents[0], extents[1]
 
     def _covered_by_loop(self, loop: Operation) -> int | None:
-        """Return the number of elements that the rounds of a loop cover, None where it is not known.
-
-        Raises:
-            _Stays: the rounds with the other value cover other elements.
-        """
+        """Return the elements that the rounds of a loop cover, None if unknown; `_Stays` if the other value differs."""
         if loop.operands[2] in self.changed:
             steps = [trial.facts.over_programs(loop.operands[2]) for trial in (self.first, self.second)]
             if not self._are_in_proportion(*steps):
@@ -275,8 +259,7 @@ class _Comparison(Differences):
         facts, memory = self.facts, frozenset(MEMORY)
         counters = map(facts.counter, loops)
         from_start = facts.values_from([*self.own_starts, *counters], counted=False, carried=False, without=memory)
-        indices = [block.index for block in self.blocks if block.index is not None]
-        from_index = facts.values_from(indices, without=memory)
+        from_index = facts.values_from(self.indices, without=memory)
         if any(access.operands[0] in from_start - from_index for access in facts.accesses):
             raise _Stays("the start of a block says where something else lies, too")
 
@@ -295,7 +278,7 @@ class _Comparison(Differences):
                 continue
             ours, theirs = facts.in_launch(scalar), other.in_launch(scalar)
             if ours is None or theirs is None:
-                if scalar in self.changed and not loops and not facts.is_counted(scalar):
+                if scalar in self.changed and not loops and scalar not in facts.from_counters:
                     raise _Stays("what the ids of the programs mean is not known before the launch")
             elif not np.array_equal(ours, theirs) and not self._makes_up_for_start(scalar, own):
                 raise _Stays("with another value the ids of the programs mean something else")
@@ -324,8 +307,7 @@ class _Comparison(Differences):
     def _limit(self) -> tuple[str, int | None]:
         """Return the size that masks compare the indices with: the argument's name and the number."""
         facts = self.facts
-        indices = [block.index for block in self.blocks if block.index is not None]
-        chains = frozenset[int]().union(*map(facts.index_chain, indices))
+        chains = frozenset[int]().union(*map(facts.index_chain, self.indices))
         for operation in facts.operations_named("arith.cmpi"):
             if not facts.mask_values & facts.values_from(operation.results):
                 continue
@@ -362,11 +344,7 @@ class _Comparison(Differences):
         return loops[0] if len(loops) == 1 else None
 
     def _chunk(self, loop: Operation) -> Role:
-        """Return the role of the number of elements that a program goes through one by one.
-
-        Raises:
-            _Stays: with another number the programs do not go through the same elements, or their results are stored.
-        """
+        """Return the role of the number of elements that a program goes through one by one; `_Stays` if it has none."""
         if not self.grid_follows:
             raise _Stays(FIXED_GRID if self.grid_follows is None else WHOLE)
         ours, theirs = (self._gone_through(trial, loop) for trial in (self.first, self.second))
@@ -395,11 +373,7 @@ class _Comparison(Differences):
         return np.sort(np.concatenate([np.asarray(numbers, dtype=np.int64) for numbers in rounds]))
 
     def _order(self) -> Role:
-        """Return the role of a number that decides which program does what, if any does the same work as before.
-
-        Raises:
-            _Stays: it is another number.
-        """
+        """Return the role of a number that decides which program does what; `_Stays` for another number."""
         ours, theirs = (self._work(trial.facts) for trial in (self.first, self.second))
         if ours is None or theirs is None or ours.shape != theirs.shape or not np.array_equal(ours, theirs):
             raise _Stays(COMPUTES)
@@ -419,11 +393,7 @@ class _Comparison(Differences):
 
 
 def _covered_count(starts: Integers, block: int) -> int:
-    """Return the number of elements from 0 on that blocks at these starts cover, in one distance from each other.
-
-    Raises:
-        _Stays: they do not start at 0, or are not in one distance.
-    """
+    """Return the number of elements that blocks at these starts cover from 0 on; `_Stays` if not in one distance."""
     unique = np.unique(starts)
     distance = int(unique[1]) if unique.size > 1 else block
     if not unique.size or unique[0] != 0 or distance % block or not np.all(np.diff(unique) == distance):

@@ -8,14 +8,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kernellab.compile.cache import Compiler
-from kernellab.compile.types import Compiled, CompileJob
+from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, UsageError
 from kernellab.store.columns import Status
 from kernellab.timing.bench_jobs import LaunchTimes
 from kernellab.timing.config import Config
 from kernellab.timing.launches import Implementation, Launches, arithmetic, implementation_of, moved_bytes
-from kernellab.timing.outcome import reason_of, resource_columns, status_of
-from kernellab.timing.stopwatch import interval
+from kernellab.timing.outcome import rate_columns, reason_of, resource_columns, status_of, time_columns
 from kernellab.tune.finals import Final
 from kernellab.tune.predicted_search import PredictRows
 from kernellab.tune.result import Row, Tuning
@@ -50,16 +49,13 @@ class Predictor:
         """
         waiting = {c.config: c for c in candidates if c.config not in self._known and not self._is_refused}
         for config, outcome in zip(waiting, self.predict([*waiting.values()]) if waiting else (), strict=True):
-            self._record(config, outcome)
+            if isinstance(outcome, KernellabError):
+                self._is_refused |= isinstance(outcome, UsageError)
+                self.notes += [outcome.message] if outcome.message not in self.notes else []
+            else:
+                self.device, self._known[config] = outcome.device, outcome
         known = ((row, self._known.get(row.config)) for row in rows)
         return [row if prediction is None else with_prediction(row, prediction) for row, prediction in known]
-
-    def _record(self, config: Config, outcome: Prediction | KernellabError) -> None:
-        if isinstance(outcome, KernellabError):
-            self._is_refused = self._is_refused or isinstance(outcome, UsageError)
-            self.notes += [outcome.message] if outcome.message not in self.notes else []
-            return
-        self.device, self._known[config] = outcome.device, outcome
 
 
 def with_prediction(row: Row, prediction: Prediction) -> Row:
@@ -75,7 +71,7 @@ def row_predictor(launches: Launches, compiler: Compiler, predictor: Predictor, 
     def predict_rows(configs: Sequence[Config]) -> dict[Config, Row]:
         rows: dict[Config, Row] = {}
         fitting: list[Implementation] = []
-        for index, result in compiler.stream([partial(_job, launches, config) for config in configs]):
+        for index, result in compiler.stream([partial(launches.job, config) for config in configs]):
             config = configs[index]
             rows[config] = row = unmeasured_row(config, result, may_spill=may_spill)
             if isinstance(result, Compiled) and not row.reason:
@@ -84,10 +80,6 @@ def row_predictor(launches: Launches, compiler: Compiler, predictor: Predictor, 
         return rows | {row.config: row for row in predicted}
 
     return predict_rows
-
-
-def _job(launches: Launches, config: Config) -> CompileJob:
-    return launches.of(config).job
 
 
 def with_left_rows(tuning: Tuning, left: Mapping[Config, Row], launches: Launches) -> Tuning:
@@ -131,31 +123,21 @@ def failure_row(candidate: Implementation, error: KernellabError) -> Row:
     return Row(candidate.config, status_of(error), reason_of(error), **resource_columns(candidate.kernel))
 
 
-def rated_row(row: Row, moved: int | None, flops: int | None) -> Row:
-    """Return a row with its rates, from the bytes and operations of a launch; None where these are unknown."""
-    return replace(
-        row,
-        gbps=moved / row.time_ms / 1e6 if moved and row.time_ms else None,
-        tflops=flops / row.time_ms / 1e9 if flops and row.time_ms else None,
-    )
-
-
 def timed_row(launches: Launches, candidate: Implementation, measured: LaunchTimes) -> Row:
     """Return the row of a measured config: its median time with an interval and rates, or its difference as WRONG."""
     row = Row(candidate.config, Status.OK, **resource_columns(candidate.kernel))
     row = replace(row, checked=reference_identity(launches), outputs=joined_names(launches.outputs))
     if not measured.times_ms:
         return replace(row, status=Status.WRONG, reason=measured.difference)
-    median = interval(measured.times_ms)
-    samples = len(measured.times_ms)
-    row = replace(row, time_ms=median.median, low_ms=median.low, high_ms=median.high, samples=samples)
+    row = replace(row, samples=len(measured.times_ms), **time_columns(measured.times_ms))
     return row_with_rates(row, candidate)
 
 
 def row_with_rates(row: Row, candidate: Implementation) -> Row:
     """Return a row with its rates, from the bytes and operations of its launch where these are known."""
     launch, compiled = candidate.kernel_launch, candidate.kernel
-    return rated_row(row, moved_bytes(launch.arguments, compiled), arithmetic(launch, compiled).dot_flops)
+    moved, flops = moved_bytes(launch.arguments, compiled), arithmetic(launch, compiled).dot_flops
+    return replace(row, **rate_columns(row.time_ms, moved, flops))
 
 
 def reference_identity(launches: Launches) -> str:

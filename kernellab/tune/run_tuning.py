@@ -28,14 +28,7 @@ from kernellab.tune.options import Options
 from kernellab.tune.predicted_search import PredictedSearch
 from kernellab.tune.progress import Watch, ignore_progress
 from kernellab.tune.result import WITHOUT_GPU, Records, Row, Tuning
-from kernellab.tune.rows import (
-    PredictAll,
-    Predictor,
-    joined_names,
-    reference_identity,
-    row_predictor,
-    with_left_rows,
-)
+from kernellab.tune.rows import PredictAll, Predictor, joined_names, reference_identity, row_predictor, with_left_rows
 from kernellab.tune.search import best_start, search_of, suggest_for_registers
 from kernellab.tune.tuner import Tuner
 from kernellab.workers.worker import Pool
@@ -84,8 +77,11 @@ def prepare_launches(
         UsageError: there are no configs, or the options are wrong.
         LaunchError: the arguments do not fit the kernel.
     """
-    _set_configs(launches, configs_of(_requested_configs(launches, options.configs)))
-    launches.outputs = _output_names(options.outputs)
+    _set_configs(launches, _requested_configs(launches, options.configs))
+    names = options.outputs
+    if names is not None and (isinstance(names, str) or not names or not all(isinstance(n, str) for n in names)):
+        raise UsageError(f'outputs is {value_text(names)}; expected names of arguments, such as ("out_ptr",).')
+    launches.outputs = None if names is None else frozenset(names)
     known = version or environment.kernels.current_version(launches.kernel)
     first = next(iter(launches.originals))
     key = key_of(key_fields(launches, first, environment.device, sizes))
@@ -121,19 +117,19 @@ def candidates_of(launches: Launches, configs: Space | Sequence[Any] | None) -> 
         UsageError: there are no configs.
     """
     originals: dict[Config, Any] = {}
-    for config in configs_of(_requested_configs(launches, configs)):
+    for config in _requested_configs(launches, configs):
         originals.setdefault(launches.effective(config), config)
     return originals
 
 
-def _requested_configs(launches: Launches, configs: Space | Sequence[Any] | None) -> Any:
-    """Return the configs of a call, or of the kernel's autotuner; `UsageError` where neither does."""
+def _requested_configs(launches: Launches, configs: Space | Sequence[Any] | None) -> list[Any]:
+    """Return the `triton.Config`s of a call, or of the kernel's autotuner; `UsageError` where neither has any."""
     requested = configs if configs is not None else autotune_settings(launches.kernel).configs
     if configs is None and not requested:
         raise UsageError(
             f"{launches.name} has no configs; pass configs=[triton.Config(...), ...], or a Space of values."
         )
-    return requested
+    return configs_of(requested)
 
 
 def _set_configs(launches: Launches, configs: Sequence[Any]) -> None:
@@ -153,17 +149,6 @@ def _set_configs(launches: Launches, configs: Sequence[Any]) -> None:
     launches.pruned = {values[number]: reason for number, reason in reasons.items()}
     if (equal := len(configs) - len(launches.listed)) > 0:
         launches.notes.append(f"{equal} of the {len(configs)} configs are equal to another of them")
-
-
-def _output_names(given: Sequence[str] | None) -> frozenset[str] | None:
-    """Return the names of the arguments to compare; None for all.
-
-    Raises:
-        UsageError: they are not names.
-    """
-    if given is not None and (isinstance(given, str) or not given or not all(isinstance(n, str) for n in given)):
-        raise UsageError(f'outputs is {value_text(given)}; expected names of arguments, such as ("out_ptr",).')
-    return None if given is None else frozenset(given)
 
 
 def tune_launches(environment: Environment, launches: Launches, options: Options) -> Tuning:
@@ -221,9 +206,7 @@ def run_tuning(
     notes = [
         *environment.remarks,
         *launches.notes,
-        *(() if check is None else (check.note,)),
-        *(() if tuner.exact is None else (tuner.exact.note,)),
-        *(() if tuner.bits is None else (tuner.bits.note,)),
+        *(runs.note for runs in (check, tuner.exact, tuner.bits) if runs is not None),
         *_executor_notes(compiler, tuning),
         *(pool.notes if pool is not None else () if tuning.winner is None else (WITHOUT_GPU,)),
         *(() if predictor is None else predictor.notes),
@@ -245,11 +228,7 @@ def _predicted_search(
     known: Mapping[Config, Row],
     predictor: Predictor | None,
 ) -> PredictedSearch | None:
-    """Return the search by predicted times, where the options ask for it.
-
-    Raises:
-        UsageError: nothing predicts times here.
-    """
+    """Return the search by predicted times if the options ask for it; `UsageError` if nothing predicts times."""
     if options.search != "predicted":
         return None
     if environment.predict is None:
@@ -287,30 +266,22 @@ def _cpu_check(environment: Environment, launches: Launches, options: Options) -
     if environment.make_bench is not None or environment.interpret is None or launches.reference is None:
         return None
     left_s = SECONDS_AT_MOST if options.budget_s is None else min(options.budget_s, SECONDS_AT_MOST)
-    effects, timeout_s = environment.compiler.effects, options.timeout_s
-    return CpuCheck(environment.interpret, effects, launches, timeout_s, environment.clock, left_s)
+    effects, clock = environment.compiler.effects, environment.clock
+    return CpuCheck(launches, effects, options.timeout_s, clock, left_s, interpret=environment.interpret)
 
 
 def _exact_check(environment: Environment, launches: Launches, options: Options) -> ExactCheck | None:
-    """Return the comparison of configs in the algebra, where the options ask for it.
-
-    Raises:
-        UsageError: nothing launches configs on the CPU here.
-    """
+    """Return the comparison in the algebra if the options ask for it; `UsageError` if nothing launches on the CPU."""
     if not options.exact:
         return None
     if environment.interpret is None:
         raise UsageError("exact=True compares configs on the CPU, and nothing launches them there; use lab.tune.")
-    effects = environment.compiler.effects
-    return ExactCheck(environment.interpret, effects, launches, options.timeout_s, environment.clock)
+    effects, clock = environment.compiler.effects, environment.clock
+    return ExactCheck(launches, effects, options.timeout_s, clock, interpret=environment.interpret)
 
 
 def _bit_check(environment: Environment, launches: Launches, options: Options) -> BitCheck | None:
-    """Return the grouping of configs by the bits of their outputs, where the options ask for it.
-
-    Raises:
-        UsageError: nothing launches the configs here.
-    """
+    """Return the grouping by bits of outputs if the options ask for it; `UsageError` if nothing launches configs."""
     if not options.bitwise:
         return None
     is_on_gpu, outputs_of = environment.make_bench is not None, environment.outputs_on_gpu
@@ -319,7 +290,7 @@ def _bit_check(environment: Environment, launches: Launches, options: Options) -
     if outputs_of is None:
         raise UsageError("bitwise=True compares the bits of outputs, and nothing launches configs here; use lab.tune.")
     effects, clock = environment.compiler.effects, environment.clock
-    return BitCheck(outputs_of, effects, launches, options.timeout_s, clock, is_on_gpu=is_on_gpu)
+    return BitCheck(launches, effects, options.timeout_s, clock, is_on_gpu=is_on_gpu, outputs_of=outputs_of)
 
 
 def _set_reference(launches: Launches, options: Options, environment: Environment) -> None:
@@ -366,10 +337,8 @@ def _executor_notes(compiler: Compiler, tuning: Tuning) -> list[str]:
 
 def _pool(environment: Environment, launches: Launches, options: Options) -> DevicePool | None:
     """Return the devices that measure; None without a GPU."""
-    make = environment.make_bench
-    if make is None:
+    if environment.make_bench is None:
         return None
-    wanted: Sequence[int | None] = (None,) if options.devices is None else options.devices
-    makers = [partial(make, launches, options.timeout_s, device) for device in wanted]
-    devices = (environment.device.index,) if options.devices is None else options.devices
-    return DevicePool(makers, devices, options.at_once, options.loser_factor)
+    make = partial(environment.make_bench, launches, options.timeout_s)
+    makers = [partial(make, device) for device in options.devices or (None,)]
+    return DevicePool(makers, options.devices or (environment.device.index,), options.at_once, options.loser_factor)

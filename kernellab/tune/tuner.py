@@ -224,11 +224,7 @@ class Tuner:
         self._screen_configs(least)
 
     def _screen_configs(self, configs: list[Config]) -> None:
-        """Compile configs and measure each; configs begun before the budget is spent are finished.
-
-        Raises:
-            LaunchError: the arguments fit none of them.
-        """
+        """Compile and measure configs, begun ones also after the budget; `LaunchError` if the arguments fit none."""
         order = longest_first(configs) if self.options.compiles_longest_first else configs
         self._next_early = self._counts.compiled + math.ceil(len(order) * _EARLY_SHARE)
         if self.pool is not None:
@@ -260,7 +256,7 @@ class Tuner:
 
     def _job(self, config: Config) -> CompileJob:
         try:
-            job = self.launches.of(config).job
+            job = self.launches.job(config)
         except KernellabError as exc:
             self._job_errors[config] = exc
             raise
@@ -399,11 +395,13 @@ class Tuner:
             self._record([self._rows[config] for config in failures])
             self._group_outputs(launches=False)
             return self._finals(pool)
-        rated = [replace(row_with_rates(r, self._candidates[c]), device_index=device) for c, r in rows.items()]
-        beaten = [c for c in self._ok_configs() if self._rows[c].standing in {"winner", "tied"} and c not in rows]
-        rated += [replace(self._rows[config], standing="lost", tuning=self.name) for config in beaten]
-        self._rows.update({row.config: row for row in rated})
-        self._record(rated)
+        rated = {c: replace(row_with_rates(r, self._candidates[c]), device_index=device) for c, r in rows.items()}
+        for config in self._ok_configs():  # what has won an earlier final, and lost before this one
+            row = rated.get(config, self._rows[config])
+            if row.standing in {"winner", "tied"} and row.tuning != self.name:
+                rated[config] = replace(row, standing="lost", tuning=self.name)
+        self._rows |= rated
+        self._record([*rated.values()])
         return final
 
     def _measure_early(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from kernellab._triton import VERSION
 from kernellab._triton.kernel import Kernel, autotune_settings, supplied_names, variant_with
 from kernellab.errors import KernellabError
-from kernellab.ir.effects import Effects
 from kernellab.launch.arguments import memory_of
 from kernellab.launch.bound_launch import samples_before
 from kernellab.launch.calls import UserCall
@@ -24,14 +23,7 @@ from kernellab.store.columns import Status
 from kernellab.store.decoding import launch_digest
 from kernellab.target import device_name, parse_target
 from kernellab.timing.bench import Bench
-from kernellab.timing.launches import (
-    Implementation,
-    KernelLaunch,
-    Launches,
-    implementation_of,
-    outputs_on_copies,
-    set_to_zero,
-)
+from kernellab.timing.launches import Implementation, Launches, implementation_of, outputs_on_copies, set_to_zero
 from kernellab.timing.provenance import can_time, device_here, device_of
 from kernellab.tune.device_pool import valid_devices
 from kernellab.tune.options import Options
@@ -60,14 +52,8 @@ def environment_of(session: Session, device: int | None = None) -> Environment:
         progress=runtime.tuning_reporter,
         interpret=runtime.interpret,
         predict=partial(_predict, session, session.compiler.pool),
-        outputs_on_gpu=partial(_outputs_on_gpu, runtime),
+        outputs_on_gpu=partial(outputs_on_copies, runtime, "cuda"),
     )
-
-
-def _outputs_on_gpu(
-    runtime: Runtime, launch: KernelLaunch, effects: Effects, timeout_s: float, zeroed: Collection[str]
-) -> dict[str, Any]:
-    return outputs_on_copies(runtime, launch, effects, "cuda", timeout_s, zeroed)
 
 
 def _predict(
@@ -333,11 +319,7 @@ def _bench(runtime: Runtime, launches: Launches, timeout_s: float, device: int |
 
 
 def _device_indices(runtime: Runtime, given: Sequence[int]) -> tuple[int, ...]:
-    """Return the GPU numbers to measure on, each once.
-
-    Raises:
-        UsageError: one does not exist, or nothing can be timed.
-    """
+    """Return the GPU numbers to measure on, each once; `UsageError` if one does not exist, or nothing is timed."""
     import torch  # a launch needs it anyway
 
     count = torch.cuda.device_count() if can_time(runtime) else 0

@@ -32,7 +32,7 @@ from kernellab.launch.arguments import CannotExport, DescriptorSpec, ScalarSpec,
 from kernellab.timing.bench import BenchOptions, require_good
 from kernellab.timing.bench_jobs import BenchJob, LaunchTimes, Readiness, Setup
 from kernellab.timing.bench_setup import CommonMemory, needs_torch
-from kernellab.timing.gpu_bench import GpuBench, _LaunchesOnDevice
+from kernellab.timing.gpu_bench import GpuBench, _launches_on
 from kernellab.timing.hooks import HookCalls
 from kernellab.timing.launches import accessed_arguments
 from kernellab.timing.transports import WorkerTransport
@@ -238,7 +238,7 @@ def test_a_device_without_memory_for_the_arguments_is_the_fault_of_no_config(mon
     monkeypatch.setattr("kernellab.timing.gpu_bench.on_device", full)
     launches: Any = None
     bench = worker_bench(FakeWorker())
-    bench.options = replace(bench.options, placed=_LaunchesOnDevice(launches, 1).launch_of)
+    bench.options = replace(bench.options, placed=_launches_on(launches, 1))
     for _ in range(2):
         with pytest.raises(UsageError, match=r"CUDA out of memory\. Tried to allocate 2.00 GiB; free memory") as raised:
             bench.measure(CANDIDATE, 3, None)

@@ -81,7 +81,7 @@ def check_of(outputs: dict[Config, Any]) -> BitCheck:
 
     launches = FakeLaunches(list(outputs), FakeCompiler(), "copy", "")
     effects = cast(Callable[..., Any], lambda job: None)
-    return BitCheck(outputs_of, effects, launches, 10.0, Clock(), is_on_gpu=True)
+    return BitCheck(launches, effects, 10.0, Clock(), is_on_gpu=True, outputs_of=outputs_of)
 
 
 def test_on_a_gpu_the_winner_is_the_fastest_of_the_largest_class() -> None:
@@ -131,7 +131,7 @@ def test_outputs_of_launches_on_copies_are_those_of_the_cpu_and_leave_the_argume
     runtime, effects = lab.session().runtime, lab.compiler.effects(launch.job)
 
     here = outputs_on_cpu(runtime.interpret, launch, effects, 10.0, ())
-    there = outputs_on_copies(runtime, launch, effects, "cpu", 10.0)
+    there = outputs_on_copies(runtime, "cpu", launch, effects, 10.0)
     assert torch.equal(here["out"], there["out"])
     assert here.keys() == there.keys() == {"out"}
     assert float(there["out"].sum()) == 12 + 63 * 32

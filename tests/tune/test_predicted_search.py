@@ -15,7 +15,6 @@ from kernellab.errors import UsageError
 from kernellab.store.columns import Status
 from kernellab.timing.config import Config, Space
 from kernellab.tune.predicted_search import (
-    Estimate,
     PredictedSearch,
     TimeEstimates,
     by_axes_in_turn,
@@ -139,9 +138,9 @@ def test_neighbours_differ_in_one_value_and_come_by_axes_in_turn() -> None:
 
 
 def test_a_gain_is_expected_of_what_is_fast_or_uncertain() -> None:
-    assert expected_gain(Estimate(log(0.5), 0.01), 1.0) == pytest.approx(log(2), rel=0.01)
-    assert expected_gain(Estimate(log(1.5), 0.01), 1.0) < 1e-9
-    assert expected_gain(Estimate(log(1.5), 0.5), 1.0) > 0.01
+    assert expected_gain(0.0, log(0.5), 0.01) == pytest.approx(log(2), rel=0.01)
+    assert expected_gain(0.0, log(1.5), 0.01) < 1e-9
+    assert expected_gain(0.0, log(1.5), 0.5) > 0.01
 
 
 def scaled_rows(configs: Sequence[Config]) -> dict[Config, Row]:

@@ -22,9 +22,9 @@ from kernellab.errors import (
 )
 from kernellab.store.columns import Status
 from kernellab.timing.config import Config
+from kernellab.timing.outcome import rate_columns
 from kernellab.tune.options import Options
 from kernellab.tune.result import Row
-from kernellab.tune.rows import rated_row
 from kernellab.tune.search import CoordinateDescent
 from tests.tune.fakes import Clock, FakeBench, FakeCompiler, compiled, config, tune
 
@@ -291,7 +291,5 @@ def test_wrong_options_are_a_row() -> None:
 
 
 def test_rates_follow_from_what_a_launch_moves_and_computes() -> None:
-    row = Row(A, Status.OK, time_ms=2.0)
-    known, unknown = rated_row(row, 6_000_000, 4 * 10**9), rated_row(row, None, None)
-    assert (known.gbps, known.tflops) == (3.0, 2.0)
-    assert (unknown.gbps, unknown.tflops) == (None, None)
+    assert rate_columns(2.0, 6_000_000, 4 * 10**9) == {"gbps": 3.0, "tflops": 2.0}
+    assert rate_columns(2.0, None, None) == rate_columns(None, 1, 1) == {"gbps": None, "tflops": None}

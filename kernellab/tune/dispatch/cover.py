@@ -172,8 +172,7 @@ def cover_steps(table: CaseTable, fit: Fit, chosen: Sequence[int]) -> tuple[Cove
 
 def regrets_of(table: CaseTable, rule: Rule, fit: Fit | None, cases: Sequence[MeasuredCase]) -> tuple[Regret, ...]:
     """Return the regret of a rule on each case."""
-    places = {config: place for place, config in enumerate(table.configs)}
-    own = [places[config] for config in rule.configs]
+    own = [table.places[config] for config in rule.configs]
     return tuple(_regret(table, rule, fit, case, own) for case in cases)
 
 

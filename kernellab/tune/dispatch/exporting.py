@@ -91,11 +91,7 @@ def export_dispatch(
 
 
 def _require_decision(dispatch: Dispatch) -> None:
-    """Raise if no case of a dispatch was timed or predicted: its rule then picks the first config that compiles.
-
-    Raises:
-        UsageError: it has no times, as on a machine without a GPU for an AMD target.
-    """
+    """Raise `UsageError` if no case has times, even predicted: the rule then takes the first config that compiles."""
     if not dispatch.rule.known and not any(case.times_ms for case in dispatch.cases):
         raise UsageError(
             f"No case of the dispatch of {dispatch.kernel} was timed with a config that works: there is no decision to "
@@ -133,11 +129,7 @@ def _dispatches(other: Dispatch | str | Path) -> tuple[Dispatch, ...]:
 
 
 def _record_cases(session: Session, dispatch: Dispatch, known: Sequence[Dispatch]) -> tuple[RecordedVersion, Chooser]:
-    """Record launches of a few cases, the smallest last; return the kernel with them, and how it picks a config.
-
-    Raises:
-        UsageError: they cannot be made, or a size follows from none of the arguments.
-    """
+    """Record launches of a few cases, the smallest last; return kernel and chooser, or raise `UsageError`."""
     if dispatch.function is None or dispatch.arguments is None:
         raise UsageError(
             f"The dispatch of {dispatch.kernel} has no kernel: it was read from a file; tune again for it."
@@ -162,11 +154,7 @@ def _record_cases(session: Session, dispatch: Dispatch, known: Sequence[Dispatch
 def _variants(
     session: Session, dispatch: Dispatch, decisions: Sequence[Decision], request: BinaryRequest
 ) -> list[BinaryVariant]:
-    """Return each config of each decision, specialized for the cases and for the sizes and targets that are asked for.
-
-    Raises:
-        UsageError: a size is missing or unknown, or no decision is for an NVIDIA GPU.
-    """
+    """Return each config of each decision, specialized for the cases and for the sizes and targets of a request."""
     assert dispatch.arguments is not None
     names = dispatch.rule.names
     for sizes in request.sizes:
@@ -206,11 +194,7 @@ def _decision(dispatch: Dispatch) -> Decision:
 
 
 def _plain_config(kernel: str, config: Any) -> Mapping[str, Any]:
-    """Return constexprs and options of a `triton.Config`.
-
-    Raises:
-        UsageError: it has a hook, or a value without a literal.
-    """
+    """Return constexprs and options of a `triton.Config`; `UsageError` for a hook, or a value without a literal."""
     if getattr(config, "pre_hook", None) is not None:
         raise UsageError(
             f"A config of {kernel} has a pre_hook, which a dispatch cannot write down; set it in the kernel."
@@ -261,13 +245,8 @@ def _reference_text(check: Any, names: Collection[str]) -> str:
 
 
 def _sample_cases(cases: Sequence[MeasuredCase], names: Sequence[str]) -> list[MeasuredCase]:
-    """Return the smallest case, and for each size the smallest case where that size differs.
-
-    Raises:
-        UsageError: no case worked.
-    """
-    good = [case for case in cases if case.times_ms]
-    good.sort(key=lambda case: prod(case.sizes.values()))
+    """Return the smallest case, and for each size the smallest case where that size differs; or `UsageError`."""
+    good = sorted((case for case in cases if case.times_ms), key=lambda case: prod(case.sizes.values()))
     if not good:
         raise UsageError("No case of the dispatch was timed with a config that works: there is no decision to export.")
     chosen = [good[0]]
@@ -297,11 +276,7 @@ def _with_sizes_as_arguments(samples: Sequence[Sample], names: frozenset[str]) -
 
 
 def _formula(name: str, samples: Sequence[Sample], outputs: set[str], version: Version) -> str:
-    """Return a size as an expression over the caller's arguments; one named like the size comes first.
-
-    Raises:
-        UsageError: none of them has its value in all cases.
-    """
+    """Return a size as an expression over the caller's arguments, by its own name if possible; else `UsageError`."""
     wanted = tuple(case.sizes[name] for case, _ in samples)
     launches = [launch for _, launch in samples]
     texts = [

@@ -17,12 +17,11 @@ from kernellab._triton.kernel import Kernel, parameter_names
 from kernellab.benchmark.spec import BenchmarkSpec, CaseArguments
 from kernellab.compile.cache import Compiler
 from kernellab.compile.job_queue import JobSource, resolve_job
-from kernellab.compile.types import CompileJob
 from kernellab.errors import KernellabError
 from kernellab.store import Version
 from kernellab.store.columns import Status
 from kernellab.target import DeviceLimits, limits_of, multiprocessors
-from kernellab.timing.config import Config, Space
+from kernellab.timing.config import Config
 from kernellab.timing.launches import Launches
 from kernellab.tune.dispatch.result import CaseRequest, Forecast, MeasuredCase
 from kernellab.tune.options import Options
@@ -50,22 +49,17 @@ SHORT_FINALS = Options(
 
 @dataclass(frozen=True, slots=True)
 class CaseSpec:
-    """The common part of all cases: grid, arguments that no size changes, ``inputs``, configs and options.
+    """The common part of all cases: grid, arguments that no size changes, ``inputs``, options and reference.
 
-    ``inputs`` returns arguments by name for some sizes; without it, sizes replace ``base_arguments``. ``warm_runs``
-    launches with a warm L2 follow the finals of a case, of its finalists and of ``warm_configs``.
+    ``inputs`` returns arguments by name for some sizes; without it, sizes replace ``base_arguments``. ``check`` is the
+    reference as the user wrote it.
     """
 
     grid: Any
     base_arguments: Mapping[str, Any]
     inputs: Callable[..., Mapping[str, Any]] | None
-    configs: Space | Sequence[Any] | None
-    timeout_s: float = 10.0
-    fresh: bool = False
+    options: Options = SHORT_FINALS
     check: Any = None
-    outputs: Sequence[str] | None = None
-    warm_runs: int = 0
-    warm_configs: tuple[Config, ...] = ()
 
     def arguments(self, kernel: Kernel, sizes: Mapping[str, int], number: int = 0) -> dict[str, Any]:
         """Return the arguments of a case by name; `UsageError` where ``inputs`` raises, or returns something else."""
@@ -73,24 +67,13 @@ class CaseSpec:
         bench = BenchmarkSpec(kernel, self.grid, self.base_arguments, swept, inputs=self.inputs)
         return CaseArguments(bench, parameter_names(kernel)).of(number, dict(sizes))
 
-    def options(self, search: ForecastSearch) -> Options:
+    def options_of(self, search: ForecastSearch) -> Options:
         """Return the tuning options of a case."""
-        check = None
-        if self.check is not None:
-            from kernellab.checking.reference import check_of  # most have none
+        if self.check is None:
+            return replace(self.options, search=search)
+        from kernellab.checking.reference import check_of  # most have none
 
-            check = check_of(self.check)
-        return replace(
-            SHORT_FINALS,
-            configs=self.configs,
-            timeout_s=self.timeout_s,
-            warm_runs=self.warm_runs,
-            warm_configs=self.warm_configs,
-            search=search,
-            fresh=self.fresh,
-            check=check,
-            outputs=self.outputs,
-        )
+        return replace(self.options, search=search, check=check_of(self.check))
 
 
 @dataclass(slots=True)
@@ -131,18 +114,14 @@ class LocalCases:
             self._ahead.close()
 
     def _measure(self, request: CaseRequest) -> MeasuredCase:
-        """Measure a case, and store its rows.
-
-        Raises:
-            KernellabError: the case as a whole failed.
-        """
+        """Measure a case, and store its rows; `KernellabError` where the case as a whole failed."""
         environment, sizes = self.environment, dict(request.sizes)
         if self._launches is None:
             self._launches = Launches(self.kernel, self.spec.grid, (), {}, environment.device.target)
             self._version = environment.kernels.current_version(self.kernel)
         launches = self._launches.with_arguments((), self.spec.arguments(self.kernel, sizes, request.number))
         search = ForecastSearch(request)
-        options = self.spec.options(search)
+        options = self.spec.options_of(search)
         records = prepare_launches(environment, launches, options, self._version, sizes)
         unpruned = tuple(forecast for forecast in request.forecasts if forecast.config in launches.originals)
         search.request = replace(request, forecasts=unpruned)
@@ -174,15 +153,13 @@ class CompilingAhead:
     def __init__(self, compiler: Compiler, jobs: Sequence[JobSource]) -> None:
         self._compiler, self._jobs = compiler, jobs
         self._closed = threading.Event()
-        self._work: Work[None] | None = Work(self._run, daemon=True) if jobs else None
-        if self._work is not None:
-            self._work.begin()
+        self._work: Work[None] = Work(self._run, daemon=True)
+        self._work.begin()
 
     def close(self) -> None:
         """Stop compiling."""
         self._closed.set()
-        if self._work is not None:
-            self._work.await_end(_END_S)
+        self._work.await_end(_END_S)
 
     def _run(self, tell: ProgressCallback) -> None:
         with suppress(_StopCompiling):
@@ -203,12 +180,8 @@ def _compile_ahead(compiler: Compiler, launches: Launches, request: CaseRequest)
     """Compile configs that the first case does not ask for while others are measured, the longest first."""
     asked = {forecast.config for forecast in request.forecasts}
     left = longest_first(config for config in launches.originals if config not in asked)[:_MOST_AHEAD]
-    jobs = [resolve_job(partial(_job, launches, config)) for config in left]  # by functions of the user, in this thread
+    jobs = [resolve_job(partial(launches.job, config)) for config in left]  # by functions of the user, in this thread
     return CompilingAhead(compiler, jobs)
-
-
-def _job(launches: Launches, config: Config) -> CompileJob:
-    return launches.of(config).job
 
 
 def _resident_programs(rows: Sequence[Row], limits: DeviceLimits | None) -> dict[Config, int]:

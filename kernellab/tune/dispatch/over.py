@@ -22,7 +22,15 @@ from kernellab.timing.launches import Launches
 from kernellab.tune.dispatch.cover import cover_steps, fit_rule, regrets_of
 from kernellab.tune.dispatch.measuring import CaseSpec, LocalCases
 from kernellab.tune.dispatch.plan import Plan, PlanPolicy
-from kernellab.tune.dispatch.result import CaseMeasurer, CaseRequest, Dispatch, DispatchProgress, MeasuredCase, Watch
+from kernellab.tune.dispatch.result import (
+    CaseMeasurer,
+    CaseRequest,
+    Dispatch,
+    DispatchProgress,
+    MeasuredCase,
+    Watch,
+    size_text,
+)
 from kernellab.tune.dispatch.rule import whole_number
 from kernellab.tune.dispatch.speedup import baselines_of, program_speedup, weights_of, with_shares
 from kernellab.tune.dispatch.table import CaseTable
@@ -51,7 +59,7 @@ def tune_over(
     weights: Any = None,
     baseline: Any = None,
 ) -> Dispatch:
-    """Tune a bound kernel over sizes; ``spec`` has the user's configs and how a case is measured.
+    """Tune a bound kernel over sizes; ``spec`` has the user's options and how a case is measured.
 
     ``opened`` returns the environment of an executor's process; ``max_configs`` limits the configs of the rule. For
     ``weights`` and ``baseline``, see `weights_of` and `baselines_of`.
@@ -69,24 +77,24 @@ def tune_over(
     cases = distinct_cases(listed)
     counts = weights_of(weights, over, listed, cases)
     launches = Launches(kernel, grid, (), arguments, environment.device.target)
-    originals = candidates_of(launches, spec.configs)
+    originals = candidates_of(launches, spec.options.configs)
     before = baselines_of(baseline, over, listed, cases, launches.effective)
     if before and counts is None:
         raise UsageError("baseline needs weights: the number of launches of each case, weights=[1000, 20, ...].")
     originals |= {config: original for config, original in before if config not in originals}
-    spec = replace(_with_warm_runs(spec, counts, before), base_arguments=arguments, configs=[*originals.values()])
+    baselines = tuple(dict.fromkeys(config for config, _ in before))
+    warm_runs = 0 if counts is None else _WARM_RUNS  # only the speedup of a program needs launches with a warm L2
+    options = replace(spec.options, configs=[*originals.values()], warm_runs=warm_runs, warm_configs=baselines)
+    spec = replace(spec, base_arguments=arguments, options=options)
     count = 0 if environment.make_bench is not None else device_for(session.target, session.model).multiprocessors
     measurer, remarks = measurer_of(environment, kernel, spec, executor, opened, count)
     processors = getattr(measurer, "multiprocessors", None) or multiprocessors()
     table = CaseTable(cases, list(originals), processors, counts=counts)
-    places = {config: place for place, config in enumerate(originals)}
     reporter = session.runtime.dispatch_reporter
     try:
-        with (
-            session.runtime.observers.own_launches(),
-            nullcontext(ignore_progress) if reporter is None else reporter(launches.name) as watch,
-        ):
-            plan = Plan(table, PlanPolicy(max_configs=max_configs), [places[config] for config, _ in before])
+        watching = nullcontext(ignore_progress) if reporter is None else reporter(launches.name)
+        with session.runtime.observers.own_launches(), watching as watch:
+            plan = Plan(table, PlanPolicy(max_configs=max_configs), [table.places[config] for config, _ in before])
             dispatch = OverSizes(launches.name, table, plan, measurer, environment.clock, watch).run()
     except KeyboardInterrupt:
         raise Interrupted("The tuning over sizes was interrupted before anything was known.") from None
@@ -100,12 +108,6 @@ def tune_over(
         arguments=partial(spec.arguments, kernel),
         check=spec.check,
     )
-
-
-def _with_warm_runs(spec: CaseSpec, counts: Sequence[float] | None, baseline: Sequence[tuple[Config, Any]]) -> CaseSpec:
-    """Add launches with a warm L2 of finalists and baselines, which only the speedup of a program needs."""
-    configs = tuple(dict.fromkeys(config for config, _ in baseline))
-    return spec if counts is None else replace(spec, warm_runs=_WARM_RUNS, warm_configs=configs)
 
 
 def _notes_without_gpu(dispatch: Dispatch, target: Target) -> tuple[str, ...]:
@@ -190,18 +192,15 @@ class OverSizes:
             if not self._under_way:
                 return False
             case = self.measurer.take()
-            self._record_case(case)
+            self._under_way.pop(case.number, None)
+            self.plan.tell(case)
+            self._measured += max(0, len(case.rows) - case.known)
+            before = self._cases.get(case.number)
+            self._cases[case.number] = case if before is None else merge_cases(before, case)
+            self._latest = outcome_text(self._cases[case.number])
+            self._report_progress()
             if case.is_interrupted:
                 return True
-
-    def _record_case(self, case: MeasuredCase) -> None:
-        self._under_way.pop(case.number, None)
-        self.plan.tell(case)
-        self._measured += max(0, len(case.rows) - case.known)
-        before = self._cases.get(case.number)
-        self._cases[case.number] = case if before is None else merge_cases(before, case)
-        self._latest = outcome_text(self._cases[case.number])
-        self._report_progress()
 
     def _report_progress(self) -> None:
         done, left_s = len(self._cases), None
@@ -230,7 +229,6 @@ class OverSizes:
         skipped = {number: MeasuredCase(number, dict(table.cases[number])) for number in unmeasured}
         cases = tuple(case for _, case in sorted((self._cases | skipped).items()))
         rule, fit = fit_rule(table, self.plan.policy.max_configs)
-        places = {config: place for place, config in enumerate(table.configs)}
         provenance = {name: value for case in cases for name, value in case.provenance.items()}
         provenance |= {"multiprocessors": table.multiprocessors, "measured": self._measured}
         is_weighted = table.counts is not None and fit is not None and bool(rule.costs)
@@ -244,7 +242,7 @@ class OverSizes:
             provenance=provenance,
             notes=(*self._coverage_notes(is_interrupted), *getattr(self.measurer, "notes", ())),
             is_interrupted=is_interrupted,
-            cover=() if fit is None else cover_steps(table, fit, [places[config] for config in rule.configs]),
+            cover=() if fit is None else cover_steps(table, fit, [table.places[config] for config in rule.configs]),
             speedup=program_speedup(table, fit, rule, self.plan.baseline, _flush_ms(provenance))
             if is_weighted and fit
             else None,
@@ -287,11 +285,6 @@ def merge_cases(before: MeasuredCase, after: MeasuredCase) -> MeasuredCase:
     )
 
 
-def size_text(sizes: Mapping[str, int]) -> str:
-    """Return sizes as text: ``M=16, N=32``."""
-    return ", ".join(f"{name}={value}" for name, value in sizes.items())
-
-
 def outcome_text(case: MeasuredCase) -> str:
     """Return the outcome of a case as text."""
     if case.failure:
@@ -315,8 +308,10 @@ def listed_cases(over: Any, known: Sequence[str]) -> list[dict[str, int]]:
         UsageError: there is none, or a size is not an integer.
     """
     if isinstance(over, Mapping):
-        names, lists = list(over), [_size_list(name, values) for name, values in over.items()]
-        cases = [dict(zip(names, values, strict=True)) for values in product(*lists)]
+        for name, values in over.items():
+            if isinstance(values, str) or not hasattr(values, "__iter__"):
+                raise UsageError(f"over[{name!r}] is {values!r}; expected a list of sizes.")
+        cases = [dict(zip(over, values, strict=True)) for values in product(*over.values())]
     elif isinstance(over, Space):
         cases = [{name: config.values.get(name) for name in over.values} for config in over]
     elif isinstance(over, Sequence) and all(isinstance(case, Mapping) for case in over):
@@ -334,12 +329,6 @@ def listed_cases(over: Any, known: Sequence[str]) -> list[dict[str, int]]:
 def distinct_cases(cases: Sequence[dict[str, int]]) -> list[dict[str, int]]:
     """Return the cases without repetitions, in order."""
     return list({tuple(sorted(case.items())): case for case in cases}.values())
-
-
-def _size_list(name: str, values: Any) -> list[Any]:
-    if isinstance(values, str) or not hasattr(values, "__iter__"):
-        raise UsageError(f"over[{name!r}] is {values!r}; expected a list of sizes.")
-    return list(values)
 
 
 def _require_sizes(cases: Sequence[Mapping[str, Any]], known: Sequence[str]) -> None:

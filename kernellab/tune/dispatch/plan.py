@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import ceil, erf, exp, inf, log, pi, sqrt
+from math import ceil, exp, inf, log
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +19,7 @@ from kernellab.tune.dispatch.cover import best_set
 from kernellab.tune.dispatch.result import CaseRequest, Forecast, MeasuredCase
 from kernellab.tune.dispatch.table import CaseTable
 from kernellab.tune.dispatch.time_model import Array, Fit, design_of
+from kernellab.tune.predicted_search import expected_gain
 from kernellab.tune.search import longest_first
 
 _LEAST_GAIN = 1e-4  # as a logarithm
@@ -237,7 +238,7 @@ class Plan:
     def _promising_cells(self, case: int, logs: Array, spreads: Array) -> list[_UntimedCell]:
         """Return untried configs with their expected improvement over the best of the case."""
         best = log(min(self.table.times_of(case).values())) - self.policy.margin
-        return [_UntimedCell(_expected_gain(best, logs[p], spreads[p]), case, p) for p in self._untried_configs(case)]
+        return [_UntimedCell(expected_gain(best, logs[p], spreads[p]), case, p) for p in self._untried_configs(case)]
 
     def _informative_cells(self, case: int, logs: Array, spreads: Array, rule: frozenset[int]) -> list[_UntimedCell]:
         """Return untried configs of the rule; those count most that may be good and have an uncertain time."""
@@ -255,12 +256,6 @@ class Plan:
     def _untried_configs(self, case: int) -> list[int]:
         times = self.table.times_of(case)
         return [p for p in range(len(self.table.configs)) if p not in times and not self.table.is_hopeless(case, p)]
-
-
-def _expected_gain(best: float, mean: float, spread: float) -> float:
-    """Return the expected improvement of a normal variable on ``best`` (Jones, Schonlau and Welch 1998)."""
-    z = (best - mean) / spread
-    return spread * (z * 0.5 * (1.0 + erf(z / sqrt(2.0))) + exp(-0.5 * z * z) / sqrt(2.0 * pi))
 
 
 def first_configs(configs: Sequence[Config], count: int) -> list[Config]:

@@ -86,6 +86,11 @@ class MeasuredCase:
         return {row.config: row.ranking_ms for row in self.rows if row.ranking_ms is not None}
 
 
+def size_text(sizes: Mapping[str, int]) -> str:
+    """Return sizes as text: ``M=16, N=32``."""
+    return ", ".join(f"{name}={value}" for name, value in sizes.items())
+
+
 class CaseMeasurer(Protocol):
     """Measures cases, ``lanes`` of them side by side. Rows are stored before a case is returned.
 
@@ -328,17 +333,8 @@ class Dispatch(Drawable):
         ``predicted_ms`` and ``predicted_best_ms``. A tuning with weights has the columns ``weight`` and ``share``.
         """
         time, best = ("predicted_ms", "predicted_best_ms") if self.is_predicted else ("time_ms", "best_ms")
-        columns = [
-            *self.rule.names,
-            "config",
-            "best",
-            time,
-            best,
-            "regret",
-            "estimated",
-            *self._weight_columns,
-            "reason",
-        ]
+        own = ("config", "best", time, best, "regret", "estimated")
+        columns = [*self.rule.names, *own, *self._weight_columns, "reason"]
         records = [
             {
                 **regret.sizes,

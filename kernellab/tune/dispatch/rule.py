@@ -167,7 +167,15 @@ class Rule:
             "    times_ms = []",
         ]
         for cost in self.costs:
-            lines += [f"    # {cost.config.text}", *(f"    {line}" for line in _cost_lines(self, cost))]
+            programs = " * ".join(extent.source for extent in cost.programs) or "1"
+            used = [(weight, term) for weight, term in zip(cost.weights_ms, self.terms, strict=True) if weight]
+            parts = [" * ".join(filter(None, (f"{weight:.6g}", term.source))) for weight, term in used]
+            lines += [
+                f"    # {cost.config.text}",
+                f"    programs = {programs}",
+                f"    waves, rounds = -(-programs // {cost.slots}), -(-programs // {self.multiprocessors})",
+                f"    times_ms.append({' + '.join(parts) or '0.0'})",
+            ]
         return "\n".join([*lines, "    return times_ms.index(min(times_ms))", ""])
 
     @property
@@ -218,17 +226,6 @@ def whole_number(value: object) -> int | None:
     return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else None
 
 
-def _cost_lines(rule: Rule, cost: Cost) -> list[str]:
-    programs = " * ".join(extent.source for extent in cost.programs) or "1"
-    used = [(weight, term) for weight, term in zip(cost.weights_ms, rule.terms, strict=True) if weight]
-    parts = [" * ".join(filter(None, (f"{weight:.6g}", term.source))) for weight, term in used]
-    return [
-        f"programs = {programs}",
-        f"waves, rounds = -(-programs // {cost.slots}), -(-programs // {rule.multiprocessors})",
-        f"times_ms.append({' + '.join(parts) or '0.0'})",
-    ]
-
-
 def _read_cost(stored: Any) -> Cost:
     programs = tuple(Extent(extent["size"], extent["block"]) for extent in stored["programs"])
     return Cost(Config.from_stored(stored["config"]), programs, stored["slots"], tuple(stored["weights_ms"]))
@@ -274,10 +271,14 @@ class ProgramsFormula:
     factors: tuple[Factor, ...]
     at_most: int | None = None
 
+    def value(self, seen: SeenGrid) -> int:
+        """Return the number for the sizes and the config of a grid."""
+        product = prod(extent.value(seen.sizes) for extent in self.extents(seen.config))
+        return product if self.at_most is None else min(product, self.at_most)
+
     def matches(self, seen: SeenGrid) -> bool:
         """Whether the formula gives the number of programs of a grid."""
-        value, programs = _value(self.factors, seen), prod(seen.grid)
-        return programs == (value if self.at_most is None else min(value, self.at_most))
+        return self.value(seen) == prod(seen.grid)
 
     def extents(self, config: Config) -> tuple[Extent, ...]:
         """Return the factors for a config."""
@@ -297,23 +298,18 @@ def programs_formula(seen: Sequence[SeenGrid]) -> ProgramsFormula | None:
     axes = [_axis(seen, [observed.grid[axis] for observed in seen]) for axis in range(3)]
     if all(axis is not None for axis in axes):
         return ProgramsFormula(tuple(factor for axis in axes for factor in axis or ()))
-    return _persistent_formula(seen)
+    most = max(prod(observed.grid) for observed in seen)  # of a persistent kernel
+    formulas = (ProgramsFormula(factors, most) for factors in _products(seen[0]))
+    return next((formula for formula in formulas if all(map(formula.matches, seen))), None)
 
 
 def _axis(seen: Sequence[SeenGrid], values: Sequence[int]) -> tuple[Factor, ...] | None:
     if len(set(values)) == 1 and len(seen) > 1:
         return () if values[0] == 1 else (("", values[0]),)
-    for factors in _products(seen[0]):
-        if all(_value(factors, observed) == value for observed, value in zip(seen, values, strict=True)):
-            return factors
+    for formula in map(ProgramsFormula, _products(seen[0])):
+        if all(formula.value(observed) == value for observed, value in zip(seen, values, strict=True)):
+            return formula.factors
     return None
-
-
-def _persistent_formula(seen: Sequence[SeenGrid]) -> ProgramsFormula | None:
-    """Return a product for the number of programs, limited to the largest number in these grids."""
-    most = max(prod(observed.grid) for observed in seen)
-    formulas = (ProgramsFormula(factors, most) for factors in _products(seen[0]))
-    return next((formula for formula in formulas if all(map(formula.matches, seen))), None)
 
 
 def _products(first: SeenGrid) -> Iterator[tuple[Factor, ...]]:
@@ -327,8 +323,3 @@ def _products(first: SeenGrid) -> Iterator[tuple[Factor, ...]]:
             sizes = [size for size, _ in factors]
             if len(set(sizes)) == count:
                 yield factors
-
-
-def _value(factors: Sequence[Factor], seen: SeenGrid) -> int:
-    values = seen.config.values
-    return prod(Extent(size, values[by] if isinstance(by, str) else by).value(seen.sizes) for size, by in factors)

@@ -28,11 +28,10 @@ from kernellab.checking.reference import call_by_name
 from kernellab.errors import UsageError, plural, value_text
 from kernellab.store.columns import Status
 from kernellab.timing.config import Config, configs_of
-from kernellab.tune.dispatch.result import ProgramSpeedup, Regret
+from kernellab.tune.dispatch.result import ProgramSpeedup, Regret, size_text
 from kernellab.tune.dispatch.rule import Rule
 from kernellab.tune.dispatch.table import CaseTable
 from kernellab.tune.dispatch.time_model import Array, Fit
-from kernellab.tune.result import Row
 
 _DRAWS = 4000
 _QUANTILES = (0.025, 0.975)
@@ -46,25 +45,23 @@ Sizes = Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class _TimeEstimate:
-    """Logarithm of the milliseconds of a cell, its standard deviation, and whether it was measured."""
+class _CellTime:
+    """The time of a config on a case: logarithm of milliseconds, its standard deviation, whether it was measured.
+
+    In a program, a launch may take ``saved_ms`` less, at most the share ``most_saved`` of its time.
+    """
 
     log_ms: float
     spread: float
     is_measured: bool
+    saved_ms: float
+    most_saved: float
 
-
-@dataclass(frozen=True, slots=True)
-class _WarmSaving:
-    """The milliseconds that launches of a case may take less in a program, and the share of a time they are at most."""
-
-    ms: float
-    most_share: float
-
-    def faster(self, times_ms: Array, share: Array | float) -> Array:
-        """Times less a share of the saving."""
-        times: Array = times_ms - share * np.minimum(self.ms, self.most_share * times_ms)
-        return times
+    def in_program(self, normal: Array | float, share: Array | float) -> Array:
+        """Return the milliseconds at some standard deviations from the estimate, less a share of the saving."""
+        times_ms = np.exp(self.log_ms + self.spread * normal)
+        shorter: Array = times_ms - share * np.minimum(self.saved_ms, self.most_saved * times_ms)
+        return shorter
 
 
 def program_speedup(
@@ -76,26 +73,18 @@ def program_speedup(
     the baseline or the rule's config failed are left out.
     """
     counts = np.array(table.counts)
-    places = {config: place for place, config in enumerate(table.configs)}
-    after = [places[rule.configs[rule.place(**sizes)]] for sizes in table.cases]
+    after = [table.places[rule.configs[rule.place(**sizes)]] for sizes in table.cases]
     before = list(baseline) or [best_single_config(table, fit)] * len(after)
     numbers = [
         case
         for case, pair in enumerate(zip(before, after, strict=True))
         if not any(table.is_hopeless(case, place) for place in pair)
     ]
-    cells = [(case, place) for places_of in (before, after) for case, place in ((n, places_of[n]) for n in numbers)]
-    estimates = {cell: _estimate(table, fit, *cell) for cell in cells}
-    savings = {cell: _warm_saving(table, *cell, flush_ms) for cell in cells}
-    drawn = _drawn_times(estimates, savings)
-    totals = [
-        sum(
-            counts[case] * savings[cell].faster(np.exp(estimates[cell].log_ms), 0.5)
-            for case, cell in ((case, (case, places_of[case])) for case in numbers)
-        )
-        for places_of in (before, after)
-    ]
-    sums = [sum(counts[case] * drawn[case, places_of[case]] for case in numbers) for places_of in (before, after)]
+    launched = [[(case, places_of[case]) for case in numbers] for places_of in (before, after)]
+    times = {cell: _cell_time(table, fit, *cell, flush_ms) for cells in launched for cell in cells}
+    drawn = _drawn_times(times)
+    totals = [sum(counts[n] * times[n, place].in_program(0.0, 0.5) for n, place in cells) for cells in launched]
+    sums = [sum(counts[n] * drawn[n, place] for n, place in cells) for cells in launched]
     low, high = np.quantile(sums[0] / sums[1], _QUANTILES) if numbers else (1.0, 1.0)
     configs = tuple(dict.fromkeys(table.configs[before[case]] for case in numbers))
     return ProgramSpeedup(
@@ -141,44 +130,33 @@ def with_shares(
     return tuple(weighted)
 
 
-def _estimate(table: CaseTable, fit: Fit, case: int, place: int) -> _TimeEstimate:
-    row = table.rows.get((case, place))
-    if row is None or row.ranking_ms is None:
-        spread = float(fit.spreads(case, with_case=False)[place])
-        return _TimeEstimate(float(fit.log_times(case)[place]), spread, is_measured=False)
-    is_measured = row.status is Status.OK
-    return _TimeEstimate(log(row.ranking_ms), hypot(_row_spread(row, is_measured), _REPEATED), is_measured)
-
-
-def _row_spread(row: Row, is_measured: bool) -> float:
-    low, high = (row.low_ms, row.high_ms) if is_measured else (row.predicted_low_ms, row.predicted_high_ms)
-    if not low or not high:
-        return 0.0
-    return log(high / low) / (_MEASURED_WIDTH if is_measured else _PREDICTED_WIDTH)
-
-
-def _warm_saving(table: CaseTable, case: int, place: int, flush_ms: float) -> _WarmSaving:
-    """The time saved by a warm L2: of the config itself, else the median of its case, else up to ``flush_ms``."""
+def _cell_time(table: CaseTable, fit: Fit, case: int, place: int, flush_ms: float) -> _CellTime:
+    """Return the time of a cell with the saving by a warm L2: its own, else the case's median, else ``flush_ms``."""
     rows = {config: row for (number, config), row in table.rows.items() if number == case and row.status is Status.OK}
     saved = {c: max(0.0, row.time_ms - row.warm_ms) for c, row in rows.items() if row.time_ms and row.warm_ms}
-    if not saved:
-        return _WarmSaving(flush_ms, _MOST_FLUSHED)
-    return _WarmSaving(saved.get(place, float(np.median(list(saved.values())))), _MOST_WARM)
+    saved_ms = saved.get(place, float(np.median(list(saved.values())))) if saved else flush_ms
+    most_saved = _MOST_WARM if saved else _MOST_FLUSHED
+    row = table.rows.get((case, place))
+    if row is None or row.ranking_ms is None:
+        log_ms, spread = float(fit.log_times(case)[place]), float(fit.spreads(case, with_case=False)[place])
+        return _CellTime(log_ms, spread, False, saved_ms, most_saved)
+    if is_measured := row.status is Status.OK:
+        low, high, width = row.low_ms, row.high_ms, _MEASURED_WIDTH
+    else:
+        low, high, width = row.predicted_low_ms, row.predicted_high_ms, _PREDICTED_WIDTH
+    spread = hypot(log(high / low) / width if low and high else 0.0, _REPEATED)
+    return _CellTime(log(row.ranking_ms), spread, is_measured, saved_ms, most_saved)
 
 
-def _drawn_times(
-    estimates: Mapping[tuple[int, int], _TimeEstimate], savings: Mapping[tuple[int, int], _WarmSaving]
-) -> dict[tuple[int, int], Array]:
+def _drawn_times(cells: Mapping[tuple[int, int], _CellTime]) -> dict[tuple[int, int], Array]:
     """Draw the times of each cell: measured ones independently, others with one error for each config."""
     rng = np.random.default_rng(0)
-    common = {place: rng.standard_normal(_DRAWS) for _, place in estimates}
+    common = {place: rng.standard_normal(_DRAWS) for _, place in cells}
     share = rng.uniform(*_SHARES, _DRAWS)
-
-    def draw(cell: tuple[int, int], estimate: _TimeEstimate) -> Array:
-        normal = rng.standard_normal(_DRAWS) if estimate.is_measured else common[cell[1]]
-        return savings[cell].faster(np.exp(estimate.log_ms + estimate.spread * normal), share)
-
-    return {cell: draw(cell, estimate) for cell, estimate in estimates.items()}
+    return {
+        (case, place): cell.in_program(rng.standard_normal(_DRAWS) if cell.is_measured else common[place], share)
+        for (case, place), cell in cells.items()
+    }
 
 
 def weights_of(weights: Any, over: Any, listed: Sequence[Sizes], cases: Sequence[Sizes]) -> tuple[float, ...] | None:
@@ -261,6 +239,6 @@ def _from_mapping(weights: Mapping[Any, Any], cases: Sequence[Sizes]) -> tuple[f
 def _weight(weight: Any, case: Sizes) -> float:
     is_number = isinstance(weight, Real) and not isinstance(weight, bool)
     if not is_number or not isfinite(weight) or weight <= 0:
-        sizes = ", ".join(f"{name}={value}" for name, value in case.items())
-        raise UsageError(f"The weight of {sizes} is {value_text(weight)}; expected a positive number of launches.")
+        text = f"The weight of {size_text(case)} is {value_text(weight)}"
+        raise UsageError(f"{text}; expected a positive number of launches.")
     return float(weight)

@@ -35,7 +35,8 @@ class CaseTable:
     """Cases by configs: times, rows, and a model that is fitted again after new measurements.
 
     ``cases`` are sizes by name, ``multiprocessors`` those of the device; ``terms`` are those of the model, in the order
-    of its weights. ``counts`` are how often a program launches each case, None where all cases count alike.
+    of its weights. ``counts`` are how often a program launches each case, None where all cases count alike. ``places``
+    are the places of the configs.
     """
 
     cases: Sequence[Mapping[str, int]]
@@ -46,6 +47,7 @@ class CaseTable:
     rows: dict[tuple[int, int], Row] = field(default_factory=dict)
     formula: ProgramsFormula | None = None
     terms: tuple[Term, ...] = ()
+    places: dict[Config, int] = field(init=False)
     _times_ms: dict[int, dict[int, float]] = field(default_factory=dict)  # by case and config
     _new_times: int = 0  # times since the last fit
     _is_changed: bool = False  # the formula, since the last fit
@@ -56,11 +58,12 @@ class CaseTable:
     _fit: Fit | None = None
 
     def __post_init__(self) -> None:
+        self.places = {config: place for place, config in enumerate(self.configs)}
         self._design = design_of(self.configs)
 
     def add_case(self, case: MeasuredCase) -> None:
         """Add the measurements of a case."""
-        places = {config: place for place, config in enumerate(self.configs)}
+        places = self.places
         self.multiprocessors = case.provenance.get("multiprocessors", self.multiprocessors)
         for row in case.rows:
             if row.config in places:
@@ -68,10 +71,7 @@ class CaseTable:
         for config, count in case.resident.items():
             if config in places:
                 self._resident.setdefault(places[config], count)
-        self._add_grids([SeenGrid(case.sizes, config, grid) for config, grid in case.grids.items()])
-
-    def _add_grids(self, seen: Sequence[SeenGrid]) -> None:
-        """Add grids, and search for another formula of the programs if the current one does not fit them."""
+        seen = [SeenGrid(case.sizes, config, grid) for config, grid in case.grids.items()]
         is_first = not self._grids
         self._grids += seen
         if is_first or not all(self.formula is not None and self.formula.matches(observed) for observed in seen):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal, get_args
 
-from kernellab.errors import UsageError
+from kernellab.errors import UsageError, choice_message
 from kernellab.target import DEFAULT_TARGET, Target, parse_target, shared_bytes_limit
 from kernellab.timing.config import Config, Space
 from kernellab.tune.workloads.blocks import (
@@ -25,7 +25,6 @@ from kernellab.tune.workloads.blocks import (
     generator,
     hints_of,
     power_of_two,
-    require_choice,
     rules_of,
     with_waves,
 )
@@ -83,7 +82,7 @@ def pointwise(*numels: Numel, target: Target | str = DEFAULT_TARGET) -> list[Con
 
 def _wishes(hints: tuple[int, ...], rules: DeviceRules) -> list[_Wish]:
     """Return the starting blocks for a device: the common ones, then those for AMD only."""
-    block = _block(hints)
+    block = max(256, min(prod(hints) // 128, 1024))
     if len(hints) == 1:
         wishes = [_Wish((block,)), _Wish((block // 2,), per_warp=64)]
         amd = [
@@ -96,10 +95,6 @@ def _wishes(hints: tuple[int, ...], rules: DeviceRules) -> list[_Wish]:
         wishes = [_Wish(shape) for shape in (*_FLAT[len(hints)], *rods)]
         amd = [_Wish(shape) for shape in ((64, 32), (128, 16), (128, 32), (32, 512)) if len(hints) == 2]
     return wishes + amd if rules.is_amd else wishes
-
-
-def _block(hints: tuple[int, ...]) -> int:
-    return max(256, min(prod(hints) // 128, 1024))
 
 
 def _config(rules: DeviceRules, hints: tuple[int, ...], wish: _Wish) -> Config:
@@ -186,7 +181,7 @@ def persistent_reduction(
 def _looping_configs(extents: _Extents) -> list[Config]:
     """Return the configs of a reduction that loops over its elements, for one hint or all."""
     rules, make, r = extents.rules, extents.config, extents.r
-    longest = min(r, rules.longest_reduction_block)
+    longest = min(r, 1024 if rules.generation >= 10 else 2048)
     hinted = {
         "inner": make(2 if r <= 2048 else 1, longest),
         "outer": make(*((64, 8) if rules.is_amd else _outer_blocks(extents.x, r))),
@@ -234,13 +229,10 @@ def _persistent_configs(extents: _Extents) -> list[Config]:
 def _for_all_extents(
     rule: Callable[[_Extents], list[Config]], xnumel: Numel, rnumel: Numel, hint: Hint, target: Target | str
 ) -> list[Config]:
-    """Return the distinct configs of a rule for the extents, rounded up to powers of two.
-
-    Raises:
-        UsageError: there is no such hint, target or extent.
-    """
+    """Return the distinct configs of a rule for the extents; `UsageError` for a wrong hint, target or extent."""
     rules = rules_of(target)
-    require_choice("hint", hint, get_args(Hint))
+    if hint not in get_args(Hint):
+        raise UsageError(choice_message("hint", hint, get_args(Hint)))
     return for_all_hints(lambda x, r: rule(_Extents(rules, x, r, hint)), xnumel, rnumel)
 
 

@@ -10,7 +10,7 @@ from itertools import product
 from numbers import Integral
 from typing import Any, TypeVar
 
-from kernellab.errors import UsageError, choice_message, value_message
+from kernellab.errors import UsageError, value_message
 from kernellab.launch import calls
 from kernellab.launch.verbs import CallRule, is_number, verb
 from kernellab.target import Target, parse_target
@@ -26,10 +26,6 @@ _MAX_EXTENT = 2**63
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def _is_positive(value: object) -> bool:
-    return type(value) is int and 0 < value < _MAX_EXTENT
-
-
 def _is_extent(value: object) -> bool:
     if isinstance(value, range):
         return bool(value) and min(value[0], value[-1]) >= 0
@@ -37,7 +33,7 @@ def _is_extent(value: object) -> bool:
 
 
 _EXTENT = CallRule("a number of elements from 0 on, or a range with members from 0 on", _is_extent)
-_POSITIVE = CallRule("a positive integer", _is_positive)
+_POSITIVE = CallRule("a positive integer", lambda value: type(value) is int and 0 < value < _MAX_EXTENT)
 _RULES = {
     **dict.fromkeys(("xnumel", "rnumel", "m", "n", "k", "queries", "keys"), _EXTENT),
     **dict.fromkeys(("element_bytes", "width"), _POSITIVE),
@@ -57,11 +53,6 @@ class DeviceRules:
     warp_size: int
     generation: int
 
-    @property
-    def longest_reduction_block(self) -> int:
-        """The longest default block along a reduced dimension."""
-        return 1024 if self.generation >= 10 else 2048
-
     def max_block(self, axis: str) -> int:
         """Return the largest block along an axis, ``X`` or ``R0_``."""
         return _MAX_BLOCK_X_OF_AMD if self.is_amd and axis == "X" else MAX_BLOCK[axis]
@@ -80,16 +71,6 @@ class DeviceRules:
         while -(-hint // block) * unit > MAX_GRID["X"] and block < min(hint, self.max_block("X")):
             block *= 2
         return block
-
-
-def require_choice(parameter: str, got: object, choices: tuple[str, ...]) -> None:
-    """Raise if a value is not among the choices.
-
-    Raises:
-        UsageError: it is not.
-    """
-    if got not in choices:
-        raise UsageError(choice_message(parameter, got, choices))
 
 
 def rules_of(target: Target | str) -> DeviceRules:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ import triton.language as tl
 import kernellab
 from kernellab.launch.calls import UserCall
 from kernellab.timing.launches import Launches
-from kernellab.tune.dispatch.measuring import CaseSpec
+from kernellab.tune.dispatch.measuring import SHORT_FINALS, CaseSpec
 from kernellab.tune.dispatch.over import tune_over
 from kernellab.tune.options import Options
 from kernellab.tune.result import Tuning
@@ -78,8 +79,8 @@ def test_cases_of_a_dispatch_go_to_several_workers_with_functions_of_the_noteboo
     def inputs(n: int) -> dict[str, Any]:
         return {"x_ptr": torch.ones(n), "out_ptr": torch.zeros(n), "n": n}
 
-    configs = [triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 128})]
-    call, spec = UserCall(lab.bind(twice), grid, (), {}), CaseSpec(grid, {}, inputs, configs)
+    options = replace(SHORT_FINALS, configs=[triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 128})])
+    call, spec = UserCall(lab.bind(twice), grid, (), {}), CaseSpec(grid, {}, inputs, options)
     asked = call, {"n": [100, 200, 300]}, spec, client, cpu_environment
     dispatch = tune_over(lab.session(), *asked)
     assert [dict(case.sizes) for case in dispatch.cases] == [{"n": 100}, {"n": 200}, {"n": 300}]
@@ -100,8 +101,8 @@ def test_weighted_cases_go_to_all_workers_and_the_program_gains_as_much_as_here(
         (tmp_path / str(os.getpid())).touch()
         return {"x_ptr": torch.ones(n), "out_ptr": torch.zeros(n), "n": n}
 
-    configs = [triton.Config({"BLOCK": 128})]
-    spec, over = CaseSpec(grid, {}, inputs, configs), {"n": [100, 200, 300, 1000]}
+    options = replace(SHORT_FINALS, configs=[triton.Config({"BLOCK": 128})])
+    spec, over = CaseSpec(grid, {}, inputs, options), {"n": [100, 200, 300, 1000]}
     mix: Any = {"weights": [1000, 500, 300, 100], "baseline": triton.Config({"BLOCK": 32})}
     call = UserCall(lab.bind(twice), grid, (), {})
     client.wait_for_workers(2)  # a slow machine may have lost one

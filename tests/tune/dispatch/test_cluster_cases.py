@@ -138,7 +138,7 @@ def test_a_lab_with_a_gpu_measures_itself_where_the_executor_has_none_and_says_s
         raise AssertionError("nothing is measured here")
 
     environment = replace(environment_of(lab.session()), make_bench=bench)
-    spec = CaseSpec((1,), {}, None, None)
+    spec = CaseSpec((1,), {}, None)
     measurer, remarks = measurer_of(environment, lab.bind(fill), spec, threads, no_environment)
     assert isinstance(measurer, LocalCases)
     assert remarks[0].startswith("measured in this process: No process of the executor owns a GPU")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +14,7 @@ import triton.language as tl
 from kernellab.store.columns import Status
 from kernellab.timing.config import Config
 from kernellab.timing.launches import Launches
-from kernellab.tune.dispatch.measuring import CaseSpec, CompilingAhead, LocalCases
+from kernellab.tune.dispatch.measuring import SHORT_FINALS, CaseSpec, CompilingAhead, LocalCases
 from kernellab.tune.dispatch.result import CaseRequest, Forecast, MeasuredCase
 from tests.labs import shared_lab
 from tests.tune.cluster.cpu_device import MODEL, cpu_environment, lab_here
@@ -37,7 +38,7 @@ def inputs(n: int) -> dict[str, Any]:
 
 def measured(request: CaseRequest, **more: Any) -> MeasuredCase:
     grid = lambda meta: (triton.cdiv(meta["n"], meta["BLOCK"]),)  # noqa: E731 - as users write it
-    spec = CaseSpec(grid, {}, inputs, more.pop("configs", CONFIGS), **more)
+    spec = CaseSpec(grid, {}, inputs, replace(SHORT_FINALS, **{"configs": CONFIGS, **more}))
     cases = LocalCases(cpu_environment(), lab_here().bind(scale), spec)
     cases.submit(request)
     return cases.take()
@@ -113,7 +114,7 @@ def test_for_amd_without_a_gpu_a_dispatch_has_rows_and_says_what_it_lacks() -> N
 @pytest.mark.slow
 def test_a_size_that_the_key_of_an_autotuner_lacks_tells_cases_apart() -> None:
     tuned = triton.autotune(configs=CONFIGS, key=["BLOCK"])(scale)
-    cases = LocalCases(cpu_environment(), lab_here().bind(tuned), CaseSpec((4,), {}, inputs, None))
+    cases = LocalCases(cpu_environment(), lab_here().bind(tuned), CaseSpec((4,), {}, inputs))
     found = []
     for n in (902, 903, 902):
         cases.submit(request(n))
@@ -129,7 +130,7 @@ def test_what_the_first_case_leaves_out_compiles_while_others_are_measured() -> 
     configs = [triton.Config({"BLOCK": 32}, num_warps=warps) for warps in (1, 2, 8)]
     values = list(map(Config.from_triton, configs))
     kernel = lab_here().bind(scale)
-    cases = LocalCases(cpu_environment(), kernel, CaseSpec(grid, {}, inputs, configs))
+    cases = LocalCases(cpu_environment(), kernel, CaseSpec(grid, {}, inputs, replace(SHORT_FINALS, configs=configs)))
     cases.submit(request(901, values[0]))
     assert [row.config for row in cases.take().rows] == values[:1]
     assert cases._ahead is not None
