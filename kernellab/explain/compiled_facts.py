@@ -259,25 +259,23 @@ def lines_of(compiled: Compiled, runs: Runs, code: Code, warps: int) -> tuple[Li
         for mnemonic, count in counts.items():
             if kind := _SLOW_KINDS.get(mnemonic.split(".", maxsplit=1)[0]):
                 slow[kind] += count
-        scaled = {kind: count * warp_runs for kind, count in slow.items()}
-        line_facts.append(
-            LineFacts(
-                line=line,
-                instructions=counts.total() * warp_runs,
-                cycles=code.waits[line].cycles * warp_runs,
-                spill_cycles=code.waits[line].spill_cycles * warp_runs,
-                load_waits=code.waits[line].loads * warp_runs,
-                atomic_waits=code.waits[line].atomics * warp_runs,
-                spilled_bytes=code.spill_bytes.get(line, 0) * WARP_THREADS * warp_runs,
-                slow=scaled,
-                words=frozenset(words.get(line, ())),
-                trips=rounds,
-                knows_trips=line not in guessed,
-                in_loop=line in looped,
-                runs=warp_runs,
-                copies=1.0 if math.isinf(own_copies) else own_copies,
-            )
+        wait = code.waits[line]
+        once = LineFacts(
+            line=line,
+            instructions=counts.total(),
+            cycles=wait.cycles,
+            spill_cycles=wait.spill_cycles,
+            load_waits=wait.loads,
+            atomic_waits=wait.atomics,
+            spilled_bytes=code.spill_bytes.get(line, 0) * WARP_THREADS,
+            slow=slow,
+            words=frozenset(words.get(line, ())),
+            trips=rounds,
+            knows_trips=line not in guessed,
+            in_loop=line in looped,
+            copies=1.0 if math.isinf(own_copies) else own_copies,
         )
+        line_facts.append(once.scaled_by(warp_runs))
     return tuple(line_facts)
 
 

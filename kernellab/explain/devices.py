@@ -99,7 +99,7 @@ def _table_name(text: str) -> str:
     return text.strip().lower().replace(" ", "").replace("_", "-")
 
 
-def device_for(target: Target, name: str = "") -> DeviceRates:
+def device_for(target: Target, name: str) -> DeviceRates:
     """Return the rates of a named device; of the one that stands for a target where no name or sheet is known.
 
     Raises:

@@ -54,14 +54,16 @@ def repeated_loads(facts: Facts) -> PerformanceFinding | None:
     if not passes or facts.dots:
         return None
     sums = {name: sum(access.bytes for access in group) for name, group in passes.items()}
-    alike = {name: group for name, group in passes.items() if sums[name] >= ALIKE * max(sums.values())}
-    group = max(alike.values(), key=lambda group: sum(access.bytes for access in group))
+    worst = max(sums, key=lambda name: sums[name])
+    alike = {name: group for name, group in passes.items() if sums[name] >= ALIKE * sums[worst]}
+    group = passes[worst]
     later = [load for own in alike.values() for load in sorted(own, key=lambda access: access.line or 0)[1:]]
-    times = sum(access.bytes for access in group) / max(access.touched_bytes or access.bytes for access in group)
+    times = sums[worst] / max(access.touched_bytes or access.bytes for access in group)
+    more_warps = " with more num_warps" if facts.warps < MOST_WARPS else ""
     last, fits = max(later, key=lambda access: access.line or 0).line, _row_registers(group, facts) <= _KEPT_REGISTERS
     text = (
         f"{joined_text(alike)} {'is' if len(alike) == 1 else 'are'} loaded {times:.2g} times, the last time in "
-        f"{lines_text([last])}. {_KEEP_ROW.format(_more_warps(facts)) if fits else _FEWER_PASSES}"
+        f"{lines_text([last])}. {_KEEP_ROW.format(more_warps) if fits else _FEWER_PASSES}"
     )
     fixed = replace(_without_loads(facts, later), loop_trips=facts.loop_trips / len(group))
     least = None if fits else _without_loads(facts, later[:1])  # two passes become one, which may wait as often
@@ -86,11 +88,6 @@ def _without_loads(facts: Facts, loads: Sequence[AccessFacts]) -> Facts:
     now = dram_bytes(facts)
     dropped = sum(access.touched_bytes or access.bytes for access in loads)
     return replace(facts, accesses=kept, dram_bytes=min(now, max(unique, now - dropped)))
-
-
-def _more_warps(facts: Facts) -> str:
-    """Return the advice to use more warps where a program can have more."""
-    return " with more num_warps" if facts.warps < MOST_WARPS else ""
 
 
 def shared_loads(facts: Facts) -> PerformanceFinding | None:
@@ -197,12 +194,12 @@ def no_pipeline(facts: Facts) -> PerformanceFinding | None:
     times = times_of(facts)
     if not waiting or times.latency < 0.5 * times.longest:
         return None
-    if not facts.dots and bytes_in_flight(facts) > 0.8 * needed_bytes_in_flight(facts):
+    in_flight, needed = bytes_in_flight(facts), needed_bytes_in_flight(facts)
+    if not facts.dots and in_flight > 0.8 * needed:
         return None
     worst = max(waiting, key=lambda load: (load.tile_bytes, load.trips, -(load.line or 0)))
     figures_of = attrgetter("tile_bytes", "trips", "knows_trips", "width_bytes")
     alike = [load for load in waiting if figures_of(load) == figures_of(worst)]
-    in_flight, needed = bytes_in_flight(facts), needed_bytes_in_flight(facts)
     hidden = f"; about {bytes_text(needed)} needed to hide latency" if in_flight < needed else ""
     text = (
         f"{sentence(iterations_text(worst))} waits for {places_text(alike)}: {bytes_text(in_flight)} in "

@@ -13,7 +13,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from kernellab.compile.types import Compiled
-from kernellab.errors import KernellabError, plural
+from kernellab.errors import plural
+from kernellab.explain.code_lines import Line, machine_code
 from kernellab.explain.traffic.execution import access_bytes
 from kernellab.explain.traffic.relevance import (
     blocks_after,
@@ -24,10 +25,7 @@ from kernellab.explain.traffic.relevance import (
     successors_by_block,
 )
 from kernellab.ir.graph import place_of
-from kernellab.ir.instructions import sass_lines
 from kernellab.ir.ptx import PtxInstruction, PtxKernel
-
-Line = int | None
 
 _SASS = re.compile(r"\s*/\*[0-9a-f]{4,}\*/\s+(?:@(!?U?P\w+)\s+)?([A-Z]\w*)((?:\.\w+)*)")
 _NEVER = "!PT"  # such a load only waits
@@ -65,11 +63,8 @@ MachineCode = dict[Line, CodeLine]
 
 def machine_code_of(compiled: Compiled) -> MachineCode | None:
     """Return the accesses of the machine code by source line; None where nothing disassembles it."""
-    try:
-        lines = sass_lines(compiled.sass, compiled.ptx)
-    except KernellabError:
-        return None
-    return code_lines((line.text, line.place.line) for line in lines)
+    lines = machine_code(compiled)
+    return None if lines is None else code_lines((line.text, line.place.line) for line in lines)
 
 
 def code_lines(lines: Iterable[tuple[str, Line]]) -> MachineCode:
