@@ -86,10 +86,10 @@ class Capture:
         self._open.enter_context(recorder)
         self._open.enter_context(FunctionRecorder(recorder))
         from kernellab.capture.size_tracking import SizeTracker
-        from kernellab.capture.sized_recording import LaunchSizes
+        from kernellab.capture.sized_recording import launch_with_sizes
 
         self._sizes: SizeTracker | None = SizeTracker(recorder, tracks_shapes=self.dynamic)
-        self._open.enter_context(self.launches.switch.sending(LaunchSizes(self._sizes).launch))
+        self._open.enter_context(self.launches.switch.sending(partial(launch_with_sizes, self._sizes)))
         self._open.enter_context(self._sizes)
         return self._program
 
@@ -255,7 +255,8 @@ def tuning_of(owner: Any, launched: BoundLaunch) -> tuple[RecordedTuning | None,
     others = {name: value for name, value in launched.options.items() if name not in CONFIG_OPTIONS}
     call = {**arguments, **others, **options}
     try:
-        supplied_by_config = [_supplied_parameters(owner, call, config, names) for config in configs]
+        variants = [variant_with(owner, (), call, config) for config in configs]
+        supplied_by_config = [{n: v.meta[n] for n in v.function.arg_names if n in names} for v in variants]
         grids = [_grid(launched, {**launched.arguments, **supplied}) for supplied in supplied_by_config]
     except USER_ERRORS as exc:  # of the user's own heuristics and grid, for a config that was not launched
         return None, f"the grid for another config fails: {exc}"
@@ -271,11 +272,6 @@ def tuning_of(owner: Any, launched: BoundLaunch) -> tuple[RecordedTuning | None,
     dtypes = [str(value.dtype) for value in launched.arguments.values() if hasattr(value, "dtype")]
     key = (*(launched.arguments.get(name) for name in tuner.key or ()), *dtypes)  # as Triton's autotuner makes it
     return RecordedTuning(tuple(configs), tuple(supplied_by_config), tuple(grids), call_constants, key, ran[0]), ""
-
-
-def _supplied_parameters(owner: Any, call: Mapping[str, Any], config: Any, names: set[str]) -> dict[str, Any]:
-    variant = variant_with(owner, (), call, config)
-    return {name: variant.meta[name] for name in variant.function.arg_names if name in names}
 
 
 def _grid(launched: BoundLaunch, arguments: Mapping[str, Any]) -> Grid3:

@@ -23,7 +23,7 @@ from kernellab.explain.facts import (
 )
 from kernellab.ir.arithmetic import dot_work
 from kernellab.ir.effects import access_bytes
-from kernellab.ir.graph import Graph, Operation
+from kernellab.ir.graph import Graph, Operation, reachable
 from kernellab.ir.instructions import InstructionKind, LineProfile
 from kernellab.ir.operations import Access
 from kernellab.ir.programs import CannotFollow, Grid3, Programs, Weight, axis_of, integers, scalars_of
@@ -139,17 +139,9 @@ def _access_facts(
 
 def _grid_axes(graph: Graph, pointer: int) -> frozenset[int]:
     """Return the grid axes that an address depends on; loop-carried values are not followed."""
-    seen, waiting, axes = set[int](), [pointer], set[int]()
-    while waiting:
-        value = waiting.pop()
-        maker = graph.maker(value)
-        if value in seen or maker is None:
-            continue
-        seen.add(value)
-        if maker.name == "tt.get_program_id":
-            axes.add(axis_of(maker))
-        waiting += maker.operands
-    return frozenset(axes)
+    values = reachable([pointer], lambda value: maker.operands if (maker := graph.maker(value)) is not None else ())
+    makers = (maker for value in values if (maker := graph.maker(value)) is not None)
+    return frozenset(axis_of(maker) for maker in makers if maker.name == "tt.get_program_id")
 
 
 def _sum_of_accesses(before: AccessFacts | None, access: AccessFacts) -> AccessFacts:

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from kernellab.explain.traffic.arithmetic import width_of
+from kernellab.ir.graph import reachable
 from kernellab.ir.ptx import Address, Operand, PtxInstruction, PtxKernel, Register, Symbol, Vector
 
 _BLOCK_ENDS = frozenset({"bra", "ret", "exit", "trap"})
@@ -80,14 +81,8 @@ def post_dominators(following: list[tuple[int, ...]]) -> list[frozenset[int]]:
 
 def blocks_after(following: list[tuple[int, ...]], block: int, join: int | None = None) -> frozenset[int]:
     """Return the blocks that a block may lead to, as far as ``join`` or the end."""
-    after: set[int] = set()
-    ahead = list(following[block])
-    while ahead:
-        successor = ahead.pop()
-        if successor not in after and successor not in {join, len(following)}:
-            after.add(successor)
-            ahead += following[successor]
-    return frozenset(after)
+    ends = {len(following)} if join is None else {len(following), join}
+    return frozenset(reachable(following[block], following.__getitem__, ends))
 
 
 _KERNELS_KEPT = 64
