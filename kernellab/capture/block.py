@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kernellab._triton.closure import closure_of
 from kernellab._triton.kernel import (
@@ -40,9 +40,6 @@ from kernellab.registry import Registry, Session, recorded_launch_of, result_of
 from kernellab.source import CONFIG_OPTIONS, JitOptions
 from kernellab.source.text import USER_ERRORS
 from kernellab.store import Version
-
-if TYPE_CHECKING:
-    from kernellab.capture.size_tracking import SizeTracker
 
 Scope = Callable[[], Mapping[str, Any]]
 
@@ -77,7 +74,7 @@ class Capture:
         self._program = Program(self.kernels, recorder)
         self._unbound: dict[str, None] = {}
         self._open.enter_context(self.launches.switch.on())
-        self._recorder: OperationRecorder | None = recorder
+        self._recorder = recorder
         self._open.enter_context(self.launches.observers.observe(recorder.record_launch, recorder.is_recorded_thread))
         self._open.enter_context(self.launches.observers.observe(recorder.check_other_thread, recorder.is_other_thread))
         self._open.enter_context(mark_all_launches())
@@ -88,7 +85,7 @@ class Capture:
         from kernellab.capture.size_tracking import SizeTracker
         from kernellab.capture.sized_recording import launch_with_sizes
 
-        self._sizes: SizeTracker | None = SizeTracker(recorder, tracks_shapes=self.dynamic)
+        self._sizes = SizeTracker(recorder, tracks_shapes=self.dynamic)
         self._open.enter_context(self.launches.switch.sending(partial(launch_with_sizes, self._sizes)))
         self._open.enter_context(self._sizes)
         return self._program
@@ -97,11 +94,8 @@ class Capture:
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._program is not None
-        assert self.scope is not None
-        assert self._recorder is not None
         if kind is None:
             self._recorder.check_memory(at_end=True)
-            assert self._sizes is not None
             self._sizes.finish()
         problems = tuple(self._recorder.recording.problems)
         self._open.close()
@@ -123,7 +117,7 @@ class Capture:
             raise UsageError(message)
         else:
             self._complete(self._program)
-        self._recorder = self._sizes = None
+        del self._recorder, self._sizes
         self.scope = None  # a frame keeps all of its variables alive
 
     def _complete(self, program: Program) -> None:
@@ -131,8 +125,6 @@ class Capture:
         from kernellab.capture.sized_recording import sizes_of
 
         assert self.scope is not None
-        assert self._recorder is not None
-        assert self._sizes is not None
         functions: dict[int, Any] = {}
         try:
             with self.launches.observers.own_launches():

@@ -43,7 +43,7 @@ from kernellab.capture.fake_calls import (
 from kernellab.capture.function_recorder import SET_DATA, decides_by_data, is_internal_call, run_higher_order
 from kernellab.capture.recorder import OperationRecorder
 from kernellab.capture.size import SizeSource
-from kernellab.capture.symbols import DataNumbers, SizeEnv, is_item
+from kernellab.capture.symbols import DataNumbers, SizeEnv
 from kernellab.capture.tape import READ, WINDOW, Step, TensorLayout, map_nested, members_of
 from kernellab.capture.tracked_tensors import tensors_in
 from kernellab.source.text import USER_ERRORS
@@ -101,7 +101,8 @@ class SizeTracker(TorchFunctionMode):
         if decides_by_data(func) and self.is_following:
             with self:
                 return run_higher_order(func, args, kwargs)
-        if not (self.tracks_shapes or self.numbers.known or is_item(func)):
+        is_item = func is torch.Tensor.item
+        if not (self.tracks_shapes or self.numbers.known or is_item):
             return func(*args, **kwargs)
         plain = map_nested((args, kwargs), plain_value)
         if (
@@ -112,7 +113,7 @@ class SizeTracker(TorchFunctionMode):
             return func(*plain[0], **plain[1])
         with self.recorder.suspend():
             self.fix_unfollowed()
-        if is_item(func):
+        if is_item:
             return self.numbers.read(func, plain)
         if not self.tracks_shapes and not self._takes_symbols((args, kwargs)):
             result = func(*plain[0], **plain[1])
@@ -209,16 +210,13 @@ class SizeTracker(TorchFunctionMode):
             raise FakeMismatch("the operations differ")
         measured: dict[Any, Any] = {}
         for index, step, call in zip(steps, wanted, calls, strict=True):
-            self._take_step(index, step, call, measured)
+            args = symbolic_argument(step.args, call.args)
+            kwargs = {name: symbolic_argument(value, call.kwargs.get(name, value)) for name, value in step.kwargs}
+            for number, layout in zip(step.results, call.results, strict=False):
+                if number >= 0 and layout is not None:
+                    self._take_layout(number, self._with_measured_symbols(number, layout, measured))
+            self.arguments[index] = args, kwargs
         return self._result(result, fake, measured)
-
-    def _take_step(self, index: int, step: Step, call: FakeCall, measured: dict[Any, Any]) -> None:
-        args = symbolic_argument(step.args, call.args)
-        kwargs = {name: symbolic_argument(value, call.kwargs.get(name, value)) for name, value in step.kwargs}
-        for number, layout in zip(step.results, call.results, strict=False):
-            if number >= 0 and layout is not None:
-                self._take_layout(number, self._with_measured_symbols(number, layout, measured))
-        self.arguments[index] = args, kwargs
 
     def _take_layout(self, index: int, layout: SymbolicLayout) -> None:
         """Take over the layout of a value; its numbers have to be the recorded ones, but for the offset of an input."""

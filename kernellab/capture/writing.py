@@ -121,12 +121,6 @@ def _imports(flat: FlatModule, tape: Tape, run: str) -> Iterator[str]:
         yield "from triton.tools.tensor_descriptor import TensorDescriptor"
 
 
-def _apart(tape: Tape, plan: MemoryPlan) -> list[str]:
-    """Return the inputs that no other may share elements with: those that are copied or overwritten."""
-    overwritten = [name for name in plan.overwritten if name in tape.input_layouts]
-    return list(dict.fromkeys([*tape.names(tape.apart), *overwritten]))
-
-
 _OWN = (table_with_addresses, layout_copy, read_problem, shape_problem, contents_of, window, sharing_problem)
 
 
@@ -186,15 +180,17 @@ def _run(tape: Tape, plan: MemoryPlan, refusal: str, body: list[str]) -> str:
     parameters = ", ".join(names)
     doc = f"Run the program; return {', '.join(tape.output_names) or 'nothing'} by name."
     doc += f" It changes {', '.join(changed)}." if changed else ""
-    overwritten = [name for name in plan.overwritten if name in names and name not in changed]
-    doc += f" What {', '.join(overwritten)} hold is lost." if overwritten else ""
+    overwritten = [name for name in plan.overwritten if name in names]
+    lost = [name for name in overwritten if name not in changed]
+    doc += f" What {', '.join(lost)} hold is lost." if lost else ""
     if plan.workspace_bytes:
         parameters = ", ".join([*names, "*", "workspace=None"])
         doc += " A workspace is a torch.uint8 tensor of WORKSPACE_BYTES, for what lives during the run alone."
     head = ["@torch.no_grad()", f"def run({parameters}):", f'    """{doc}"""']
     head += [f"    {line}" for line in refusal_lines(refusal)]
     lines = [f"require({', '.join(f'{name}={name}' for name in names)})"] if names else []
-    if apart := _apart(tape, plan):
+    apart = list(dict.fromkeys([*tape.names(tape.apart), *overwritten]))
+    if apart:  # they are copied or overwritten, so that no other input may share elements with them
         own = ", ".join(f"{literal(name)}: {name}" for name in names)
         lines.append(f"refuse(sharing_problem({{{own}}}, {apart}))")
     if any("device" in line for line in body) or tape.constants:

@@ -68,7 +68,6 @@ _WITHOUT_FP8 = {"cuda:75", "cuda:80", "cuda:86", "cuda:87", "hip:gfx90a"}
 
 
 def _device_of_row(row: str) -> Device:
-    """Return the device of a row of `_SHEETS`."""
     name, target, model, *numbers, source = re.split(r"\s{2,}", row)
     processors, clock_ghz, memory_gbps, l2_gbps, l2_mib, fp16, fp32, fp64 = map(float, numbers)
     half = fp16 * _TENSOR_REACHED

@@ -106,10 +106,10 @@ def explanation_of(session: Session, call: UserCall, timeout_s: float, *, sample
             "Give a grid without a zero.",
             kernel=name,
         )
-    if not has_gpu(session):
-        return _explanation_from(session, implementation)
-    profile = sample_launch(session, implementation, timeout_s) if samples else None
-    return _explanation_from(session, implementation, launch_seconds(session, implementation, timeout_s), profile)
+    is_here = has_gpu(session)
+    profile = sample_launch(session, implementation, timeout_s) if is_here and samples else None
+    time_s = launch_seconds(session, implementation, timeout_s) if is_here else None
+    return _explanation_from(session, implementation, time_s, profile)
 
 
 def _explanation_from(
