@@ -10,8 +10,8 @@ from __future__ import annotations
 import sys
 import threading
 from collections import ChainMap
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
@@ -64,7 +64,9 @@ class Capture:
     def __enter__(self) -> Program:
         if self._program is not None:
             raise UsageError("This capture was used already; each with statement takes a lab.capture() of its own.")
-        from kernellab.capture.function_recorder import FunctionRecorder  # needs torch
+        import torch
+
+        from kernellab.capture.function_recorder import FunctionRecorder
         from kernellab.capture.recorder import OperationRecorder
 
         if self.scope is None:
@@ -79,7 +81,7 @@ class Capture:
         self._open.enter_context(self.launches.observers.observe(recorder.check_other_thread, recorder.is_other_thread))
         self._open.enter_context(mark_all_launches())
         self._open.enter_context(_watch_launches(self.launches, recorder, self._unbound))
-        self._open.enter_context(_run_compiled_eagerly())
+        self._open.enter_context(torch.compiler.set_stance("force_eager"))  # torch.cond compiles what it is given
         self._open.enter_context(recorder)
         self._open.enter_context(FunctionRecorder(recorder))
         from kernellab.capture.size_tracking import SizeTracker
@@ -296,32 +298,3 @@ def _are_distinguishable(supplied: Sequence[Mapping[str, Any]], grids: Sequence[
     """Whether configs that set the same parameters have the same grid."""
     pairs = list(zip(supplied, grids, strict=True))
     return all(grid == other for values, grid in pairs for others, other in pairs if values == others)
-
-
-@contextmanager
-def _run_compiled_eagerly() -> Iterator[None]:
-    """Run functions of torch.compile eagerly: `torch.cond` compiles its branches, which would record nothing.
-
-    ``torch._dynamo``, whose import takes seconds, is loaded only where something is compiled.
-    """
-    import torch
-
-    with ExitStack() as stances:
-
-        def run_eagerly() -> None:
-            stances.enter_context(torch.compiler.set_stance("force_eager"))
-
-        def compile_eagerly(*args: Any, **options: Any) -> Any:
-            torch.compile = compile_function
-            run_eagerly()
-            return compile_function(*args, **options)
-
-        compile_function: Any = torch.compile
-        if "torch._dynamo" in sys.modules:
-            run_eagerly()
-        else:
-            torch.compile = compile_eagerly
-        try:
-            yield
-        finally:
-            torch.compile = compile_function
