@@ -58,12 +58,18 @@ def successors_by_block(kernel: PtxKernel) -> list[tuple[int, ...]]:
     following = []
     for number, block in enumerate(kernel.blocks):
         last, successors = block[-1] if block else None, (number + 1,)
-        if last is not None and last.name in _BLOCK_ENDS:
+        if last is not None and leaves_block(kernel, last):
             target = target_of(kernel, last) if last.name == "bra" else len(kernel.blocks)
-            is_certain = last.guard is None or (last.name == "bra" and target == number + 1)
-            successors = (target,) if is_certain else (target, number + 1)
+            successors = (target,) if last.guard is None else (target, number + 1)
         following.append(successors)
     return following
+
+
+def leaves_block(kernel: PtxKernel, instruction: PtxInstruction) -> bool:
+    """Whether an instruction ends its block, and does not just go on to the next one."""
+    if instruction.name == "bra":
+        return target_of(kernel, instruction) != instruction.block + 1
+    return instruction.name in _BLOCK_ENDS
 
 
 def post_dominators(following: list[tuple[int, ...]]) -> list[frozenset[int]]:
@@ -225,7 +231,7 @@ def _steps(kernel: PtxKernel, positions: frozenset[int]) -> Iterator[tuple[Step,
     """Yield the instructions to follow of each block."""
     first = 0
     for block in kernel.blocks:
-        kinds = [(ptx, _touches_memory(ptx), ptx.name in _BLOCK_ENDS) for ptx in block]
+        kinds = [(ptx, _touches_memory(ptx), leaves_block(kernel, ptx)) for ptx in block]
         yield tuple(
             Step(position, ptx, touches, ends)
             for position, (ptx, touches, ends) in enumerate(kinds, first)
