@@ -223,12 +223,12 @@ def relevance_of(kernel: PtxKernel, *, follows_stores: bool = False) -> Relevanc
         of_shared = frozenset(i for i in loads if is_shared(instructions[i]))
         if not of_shared:
             break
-    steps = tuple(_steps(kernel, positions))
+    steps = tuple(steps_by_block(kernel, positions))
     return Relevance(positions, loads - of_shared, dead, skipped, follows_shared, follows_stores, steps)
 
 
-def _steps(kernel: PtxKernel, positions: frozenset[int]) -> Iterator[tuple[Step, ...]]:
-    """Yield the instructions to follow of each block."""
+def steps_by_block(kernel: PtxKernel, positions: frozenset[int]) -> Iterator[tuple[Step, ...]]:
+    """Yield the instructions to follow of each block: accesses, ends, and those that compute values, by position."""
     first = 0
     for block in kernel.blocks:
         kinds = [(ptx, _touches_memory(ptx), leaves_block(kernel, ptx)) for ptx in block]
