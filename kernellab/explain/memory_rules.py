@@ -60,7 +60,9 @@ def repeated_loads(facts: Facts) -> PerformanceFinding | None:
     later = [load for own in alike.values() for load in sorted(own, key=lambda access: access.line or 0)[1:]]
     times = sums[worst] / max(access.touched_bytes or access.bytes for access in group)
     more_warps = " with more num_warps" if facts.warps < MOST_WARPS else ""
-    last, fits = max(later, key=lambda access: access.line or 0).line, _row_registers(group, facts) <= _KEPT_REGISTERS
+    last = max(later, key=lambda access: access.line or 0).line
+    row_words = max(access.bytes * max(1.0, 4 / access.element_bytes) for access in group) / 4
+    fits = row_words / facts.programs <= _KEPT_REGISTERS
     text = (
         f"{joined_text(alike)} {'is' if len(alike) == 1 else 'are'} loaded {times:.2g} times, the last time in "
         f"{lines_text([last])}. {_KEEP_ROW.format(more_warps) if fits else _FEWER_PASSES}"
@@ -73,11 +75,6 @@ def repeated_loads(facts: Facts) -> PerformanceFinding | None:
 _KEPT_REGISTERS = 1 << 15  # half of an SM's, for the row of a program
 _KEEP_ROW = "Keep the row in registers: one block for all of it (a larger BLOCK{})."
 _FEWER_PASSES = "The row is too long for the registers of a program: use fewer passes (an online maximum and sum)."
-
-
-def _row_registers(passes: Sequence[AccessFacts], facts: Facts) -> float:
-    """Return the registers of all threads of a program that hold what one pass of it loads."""
-    return max(access.bytes * max(1.0, 4 / access.element_bytes) for access in passes) / 4 / facts.programs
 
 
 def _without_loads(facts: Facts, loads: Sequence[AccessFacts]) -> Facts:
