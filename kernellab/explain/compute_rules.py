@@ -252,9 +252,11 @@ def last_wave(facts: Facts) -> PerformanceFinding | None:
     """
     many, times = facts.device.multiprocessors, times_of(facts)
     own = max(times.tensor, times.arithmetic, times.shared, times.latency)
+    if facts.programs <= many or own < max(times.dram, times.l2):
+        return None
     waves = math.ceil(facts.programs / many)
     loss = 1 - facts.programs / many / waves
-    if loss < 0.12 or own < max(times.dram, times.l2) or facts.programs <= many:
+    if loss < 0.12:
         return None
     text = (
         f"{facts.programs:,} programs on {many} SMs take {waves} waves; the last fills "

@@ -172,7 +172,7 @@ def test_a_random_program_gives_the_same_however_it_is_run(lab: kernellab.Lab, r
 def test_a_buffer_lives_as_long_as_its_views(lab: kernellab.Lab, recipe: Any) -> None:
     program, _ = captured(lab, recipe)
     tape = program.tape
-    last = {buffer.name: buffer.last for buffer in buffers_of(tape)}
+    last = {buffer.name: buffer.last for buffer in buffers_of(tape, ())}
     owner = {
         tape.values[i].storage: tape.values[i].name for i in range(len(tape.values)) if tape.values[i].name in last
     }
