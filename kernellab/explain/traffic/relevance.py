@@ -55,13 +55,14 @@ def branches_of(kernel: PtxKernel) -> tuple[Branch, ...]:
 
 def successors_by_block(kernel: PtxKernel) -> list[tuple[int, ...]]:
     """Return the blocks that may follow each block; the number of blocks stands for the end."""
-    following = []
+    following: list[tuple[int, ...]] = []
     for number, block in enumerate(kernel.blocks):
-        last, successors = block[-1] if block else None, (number + 1,)
-        if last is not None and leaves_block(kernel, last):
-            target = target_of(kernel, last) if last.name == "bra" else len(kernel.blocks)
-            successors = (target,) if last.guard is None else (target, number + 1)
-        following.append(successors)
+        last = block[-1] if block else None
+        if last is None or not leaves_block(kernel, last):
+            following.append((number + 1,))
+            continue
+        target = target_of(kernel, last) if last.name == "bra" else len(kernel.blocks)
+        following.append((target,) if last.guard is None else (target, number + 1))
     return following
 
 
@@ -254,7 +255,7 @@ def _slice_of(
             needed.update(_needed_registers(instruction, follows_shared, follows_stores))
             if _touches_memory(instruction):
                 blocks.add(instruction.block)
-    waiting = [instruction for instruction in kernel.instructions if written_by(instruction)]
+    waiting: Sequence[PtxInstruction] = [instruction for instruction in kernel.instructions if written_by(instruction)]
     undecided = branches_of(kernel)
     while True:
         waiting, computing = _grow_registers(needed, waiting)
