@@ -272,15 +272,11 @@ def contended_atomics(facts: Facts) -> PerformanceFinding | None:
     )
     arguments = {atomic.argument for atomic in contended}
     left = sum(access.updates for access in changed) / sum(atomic.updates for atomic in facts.atomics)
-    fixed = replace(
-        facts,
-        atomics=changed,
-        accesses=tuple(
-            replace(access, sectors=access.sectors * left, requests=access.requests * left)
-            if access.operation == "atomic" and access.argument in arguments
-            else access
-            for access in facts.accesses
-        ),
+    own = [access for access in facts.accesses if access.operation == "atomic" and access.argument in arguments]
+    fixed = with_accesses(
+        replace(facts, atomics=changed),
+        own,
+        lambda access: replace(access, sectors=access.sectors * left, requests=access.requests * left),
     )
     return PerformanceFinding(
         Cause.ATOMICS, worst.line, text, {"updates of each address": worst.updates_per_address}, fixed
