@@ -34,7 +34,7 @@ from kernellab.errors import KernellabError
 from kernellab.explain.devices import named_device
 from kernellab.explain.facts import DeviceRates, Facts
 from kernellab.explain.prediction import Prediction, predict_facts
-from kernellab.explain.prediction_verbs import prediction_of
+from kernellab.explain.verbs import prediction_of
 from kernellab.launch.calls import UserCall
 
 RESULTS = Path(__file__).parent / "results"

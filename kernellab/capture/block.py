@@ -10,12 +10,12 @@ from __future__ import annotations
 import sys
 import threading
 from collections import ChainMap
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kernellab._triton.closure import closure_of
 from kernellab._triton.kernel import (
@@ -41,9 +41,6 @@ from kernellab.source import CONFIG_OPTIONS, JitOptions
 from kernellab.source.text import USER_ERRORS
 from kernellab.store import Version
 
-if TYPE_CHECKING:
-    from kernellab.capture.size_tracking import SizeTracker
-
 Scope = Callable[[], Mapping[str, Any]]
 
 
@@ -67,7 +64,9 @@ class Capture:
     def __enter__(self) -> Program:
         if self._program is not None:
             raise UsageError("This capture was used already; each with statement takes a lab.capture() of its own.")
-        from kernellab.capture.function_recorder import FunctionRecorder  # needs torch
+        import torch
+
+        from kernellab.capture.function_recorder import FunctionRecorder
         from kernellab.capture.recorder import OperationRecorder
 
         if self.scope is None:
@@ -77,19 +76,19 @@ class Capture:
         self._program = Program(self.kernels, recorder)
         self._unbound: dict[str, None] = {}
         self._open.enter_context(self.launches.switch.on())
-        self._recorder: OperationRecorder | None = recorder
+        self._recorder = recorder
         self._open.enter_context(self.launches.observers.observe(recorder.record_launch, recorder.is_recorded_thread))
         self._open.enter_context(self.launches.observers.observe(recorder.check_other_thread, recorder.is_other_thread))
         self._open.enter_context(mark_all_launches())
         self._open.enter_context(_watch_launches(self.launches, recorder, self._unbound))
-        self._open.enter_context(_run_compiled_eagerly())
+        self._open.enter_context(torch.compiler.set_stance("force_eager"))  # torch.cond compiles what it is given
         self._open.enter_context(recorder)
         self._open.enter_context(FunctionRecorder(recorder))
         from kernellab.capture.size_tracking import SizeTracker
-        from kernellab.capture.sized_recording import LaunchSizes
+        from kernellab.capture.sized_recording import launch_with_sizes
 
-        self._sizes: SizeTracker | None = SizeTracker(recorder, tracks_shapes=self.dynamic)
-        self._open.enter_context(self.launches.switch.sending(LaunchSizes(self._sizes).launch))
+        self._sizes = SizeTracker(recorder, tracks_shapes=self.dynamic)
+        self._open.enter_context(self.launches.switch.sending(partial(launch_with_sizes, self._sizes)))
         self._open.enter_context(self._sizes)
         return self._program
 
@@ -97,11 +96,8 @@ class Capture:
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._program is not None
-        assert self.scope is not None
-        assert self._recorder is not None
         if kind is None:
             self._recorder.check_memory(at_end=True)
-            assert self._sizes is not None
             self._sizes.finish()
         problems = tuple(self._recorder.recording.problems)
         self._open.close()
@@ -123,7 +119,7 @@ class Capture:
             raise UsageError(message)
         else:
             self._complete(self._program)
-        self._recorder = self._sizes = None
+        del self._recorder, self._sizes
         self.scope = None  # a frame keeps all of its variables alive
 
     def _complete(self, program: Program) -> None:
@@ -131,8 +127,6 @@ class Capture:
         from kernellab.capture.sized_recording import sizes_of
 
         assert self.scope is not None
-        assert self._recorder is not None
-        assert self._sizes is not None
         functions: dict[int, Any] = {}
         try:
             with self.launches.observers.own_launches():
@@ -255,7 +249,8 @@ def tuning_of(owner: Any, launched: BoundLaunch) -> tuple[RecordedTuning | None,
     others = {name: value for name, value in launched.options.items() if name not in CONFIG_OPTIONS}
     call = {**arguments, **others, **options}
     try:
-        supplied_by_config = [_supplied_parameters(owner, call, config, names) for config in configs]
+        variants = [variant_with(owner, (), call, config) for config in configs]
+        supplied_by_config = [{n: v.meta[n] for n in v.function.arg_names if n in names} for v in variants]
         grids = [_grid(launched, {**launched.arguments, **supplied}) for supplied in supplied_by_config]
     except USER_ERRORS as exc:  # of the user's own heuristics and grid, for a config that was not launched
         return None, f"the grid for another config fails: {exc}"
@@ -271,11 +266,6 @@ def tuning_of(owner: Any, launched: BoundLaunch) -> tuple[RecordedTuning | None,
     dtypes = [str(value.dtype) for value in launched.arguments.values() if hasattr(value, "dtype")]
     key = (*(launched.arguments.get(name) for name in tuner.key or ()), *dtypes)  # as Triton's autotuner makes it
     return RecordedTuning(tuple(configs), tuple(supplied_by_config), tuple(grids), call_constants, key, ran[0]), ""
-
-
-def _supplied_parameters(owner: Any, call: Mapping[str, Any], config: Any, names: set[str]) -> dict[str, Any]:
-    variant = variant_with(owner, (), call, config)
-    return {name: variant.meta[name] for name in variant.function.arg_names if name in names}
 
 
 def _grid(launched: BoundLaunch, arguments: Mapping[str, Any]) -> Grid3:
@@ -308,32 +298,3 @@ def _are_distinguishable(supplied: Sequence[Mapping[str, Any]], grids: Sequence[
     """Whether configs that set the same parameters have the same grid."""
     pairs = list(zip(supplied, grids, strict=True))
     return all(grid == other for values, grid in pairs for others, other in pairs if values == others)
-
-
-@contextmanager
-def _run_compiled_eagerly() -> Iterator[None]:
-    """Run functions of torch.compile eagerly: `torch.cond` compiles its branches, which would record nothing.
-
-    ``torch._dynamo``, whose import takes seconds, is loaded only where something is compiled.
-    """
-    import torch
-
-    with ExitStack() as stances:
-
-        def run_eagerly() -> None:
-            stances.enter_context(torch.compiler.set_stance("force_eager"))
-
-        def compile_eagerly(*args: Any, **options: Any) -> Any:
-            torch.compile = compile_function
-            run_eagerly()
-            return compile_function(*args, **options)
-
-        compile_function: Any = torch.compile
-        if "torch._dynamo" in sys.modules:
-            run_eagerly()
-        else:
-            torch.compile = compile_eagerly
-        try:
-            yield
-        finally:
-            torch.compile = compile_function

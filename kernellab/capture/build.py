@@ -116,7 +116,16 @@ def compact(tape: Tape, used: Iterable[int]) -> Tape:
         tape,
         values=tuple(dataclasses.replace(tape.values[i], storage=numbers[tape.values[i].storage]) for i in used_values),
         storages=tuple(tape.storages[storage] for storage in numbers),
-        steps=tuple(_renumber(step, new, refs) for step in tape.steps),
+        steps=tuple(
+            dataclasses.replace(
+                step,
+                args=with_refs(step.args, refs),
+                kwargs=with_refs(step.kwargs, refs),
+                results=tuple(new.get(index, -1) for index in step.results),
+                mutated=tuple(new[index] for index in step.mutated if index in new),
+            )
+            for step in tape.steps
+        ),
         inputs=tuple(new[index] for index in tape.inputs),
         outputs=tuple(new[index] for index in tape.outputs),
         apart=tuple(new[index] for index in tape.apart),
@@ -134,16 +143,6 @@ def live_steps(tape: Tape, outputs: Sequence[int]) -> tuple[Step, ...]:
         if not missing:
             return live
         wanted |= missing
-
-
-def _renumber(step: Step, new: Mapping[int, int], refs: Mapping[int, Ref]) -> Step:
-    return dataclasses.replace(
-        step,
-        args=with_refs(step.args, refs),
-        kwargs=with_refs(step.kwargs, refs),
-        results=tuple(new.get(index, -1) for index in step.results),
-        mutated=tuple(new[index] for index in step.mutated if index in new),
-    )
 
 
 def _inputs(recording: Recording) -> tuple[list[int], list[Step], dict[int, Argument]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,10 @@ class SymbolicLayout:
     def numbers(self) -> tuple[Any, ...]:
         """Shape, strides and offset in one."""
         return (*self.shape, *self.stride, self.offset)
+
+    def with_numbers(self, change: Callable[[Any], Any]) -> SymbolicLayout:
+        """Return the layout with ``change`` applied to each number."""
+        return SymbolicLayout(tuple(map(change, self.shape)), tuple(map(change, self.stride)), change(self.offset))
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,11 +22,8 @@ _MEMORY_EXPORTS = {
     torch.Tensor.__dlpack__: "DLPack",
     torch.Tensor.untyped_storage: "untyped_storage()",
 }
-_FORWARDING_MODULES = (
-    "torch.",
-    "kernellab.capture.size_tracking.",
-    "kernellab.capture.captured_function.",
-)  # a call of the user may pass through these modules
+# A call of the user may pass through these modules.
+_FORWARDING_MODULES = ("torch.", "kernellab.capture.size_tracking.", "kernellab.capture.captured_function.")
 _READS = {torch.Tensor.tolist, torch.equal, torch.Tensor.equal}
 SET_DATA = vars(torch.Tensor.__base__)["data"].__set__
 

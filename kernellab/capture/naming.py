@@ -18,16 +18,8 @@ RESERVED_NAMES = frozenset(
     {
         *("torch", "triton", "tl", "os", "sys", "math", "hashlib", "contextlib", "statistics", "TensorDescriptor"),
         *("self", "device", "generator", "seed", "run", "make_inputs", "check", "main", "benchmark", "summary"),
-        *(
-            "random_tensor",
-            "listed_tensor",
-            "launch",
-            "side_table",
-            "window",
-            "layout_copy",
-            "table_with_addresses",
-            "grid_of",
-        ),
+        *("random_tensor", "listed_tensor", "launch", "side_table", "window", "layout_copy"),
+        *("table_with_addresses", "grid_of"),
         *("placed", "room", "workspace", "require_workspace", "mark", "has_nan", "require", "require_size", "refuse"),
         *("read_problem", "shape_problem", "sharing_problem", "contents_of", "WORKSPACE_BYTES", "MARKS", "MEASURED"),
         *("CHECKED", "EXPECTED", "INTERPRETED", "RECORD"),

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -159,11 +160,7 @@ def live_bytes(allocations: Sequence[Allocation], steps: int) -> list[int]:
             continue
         changes[allocation.first] += int(allocation.size_bytes)
         changes[allocation.last + 1] -= int(allocation.size_bytes)
-    total, totals = 0, []
-    for change in changes[: steps + 1]:
-        total += change
-        totals.append(total)
-    return totals
+    return list(accumulate(changes[: steps + 1]))
 
 
 def _free_memory(memories: list[list[Buffer]], buffer: Buffer, live: Sequence[int], peak: int) -> list[Buffer] | None:
@@ -187,12 +184,12 @@ def _allocation(memory: Sequence[Buffer]) -> Allocation:
     return Allocation(first.size_bytes, first.kind, names, first.first, last, first.preallocated)
 
 
-def plan_of(tape: Tape, donated: Collection[int] = ()) -> MemoryPlan:
+def plan_of(tape: Tape, donated: Collection[int]) -> MemoryPlan:
     """Return the plan of a program's buffers; the values ``donated`` are inputs that it may write to."""
     return make_plan(buffers_of(tape, donated), len(tape.steps))
 
 
-def buffers_of(tape: Tape, donated: Collection[int] = ()) -> list[Buffer]:
+def buffers_of(tape: Tape, donated: Collection[int]) -> list[Buffer]:
     """Return the storages that a program makes, after those of inputs and constants that it may overwrite.
 
     A storage lives as long as any view of it is used.

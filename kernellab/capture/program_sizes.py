@@ -95,7 +95,7 @@ def values_measured_by_steps(tape: Tape, steps: Sequence[Step], wanted: Iterable
         return set()
     used = {index for step in steps for index in (*step.operands, *step.results)} | set(wanted)
     needed = _symbols_in(steps, (tape.values[index].layout for index in used if index >= 0))
-    sources = sources_in(tape, [i for step in tape.steps for i in step.results if i >= 0])
+    sources = sources_in(tape, tape.steps)
     values = {where.value for symbol, where in sources.items() if symbol in needed and symbol.name.isidentifier()}
     return values | _data_dependent_results(tape.steps)
 
@@ -128,9 +128,9 @@ def with_symbols(tape: Tape, sizes: Sizes, inputs: Mapping[int, int]) -> Tape:
     for symbol, where in sizes.sources:
         if where.value in inputs:
             names[symbol] = where.text(tape.values[inputs[where.value]].name, is_input=True)
-    for symbol, where in sources_in(tape, [i for step in tape.steps for i in step.results if i >= 0]).items():
+    for symbol, where in sources_in(tape, tape.steps).items():
         names.setdefault(symbol, where.text(tape.values[where.value].name, is_input=False))
-    read = dict(_numbers_read(tape))
+    read = {s: tape.values[step.operands[0]].name for step in tape.steps if (s := number_read(step)) is not None}
     for symbol, name in read.items():
         names[symbol] = unique(f"{name}_item", {*names.values(), *(value.name for value in tape.values)})
     guards = [guard for guard in sizes.guards if guard.condition.free_symbols <= names.keys()]
@@ -145,13 +145,6 @@ def number_read(step: Step) -> Any:
     """Return the symbol of the number that a step reads from a tensor, or None."""
     recorded = step.args[-1] if step.operation == READ else None
     return recorded.expression if isinstance(recorded, Size | Number) else None
-
-
-def _numbers_read(tape: Tape) -> Iterator[tuple[Any, str]]:
-    """Yield the symbols of numbers that a program reads from tensors, with the names of these."""
-    for step in tape.steps:
-        if (symbol := number_read(step)) is not None:
-            yield symbol, tape.values[step.operands[0]].name
 
 
 def _with_renamed_symbols(tape: Tape, guards: Sequence[Guard], symbols: Mapping[Any, Any]) -> Tape:
@@ -190,10 +183,10 @@ def _with_sizes(step: Step, change: Callable[[Any], Any]) -> Step:
     return dataclasses.replace(step, args=args, kwargs=kwargs, use=use)
 
 
-def sources_in(tape: Tape, indices: Iterable[int]) -> dict[Any, SizeSource]:
-    """Return the symbols that are sizes of some values, each with its first source."""
+def sources_in(tape: Tape, steps: Iterable[Step]) -> dict[Any, SizeSource]:
+    """Return the symbols that are sizes of the results of some steps, each with its first source."""
     sources: dict[Any, SizeSource] = {}
-    for index in indices:
+    for index in (index for step in steps for index in step.results if index >= 0):
         for axis, size in enumerate(tape.values[index].layout.shape):
             if isinstance(size, Size) and size.expression.is_Symbol:
                 sources.setdefault(size.expression, SizeSource(index, axis))
@@ -210,7 +203,7 @@ class _PendingGuards:
 
     def new_sources(self, step: Step) -> Iterator[tuple[str, SizeSource]]:
         """Yield new symbols that are sizes of a step's results, with their sources."""
-        for symbol, where in sources_in(self.tape, [index for index in step.results if index >= 0]).items():
+        for symbol, where in sources_in(self.tape, [step]).items():
             if symbol.name.isidentifier() and symbol.name not in self.known:
                 self.known.add(symbol.name)
                 yield symbol.name, where

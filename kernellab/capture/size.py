@@ -36,10 +36,28 @@ def _operator(operation: Callable[[Any, Any], Any], *, is_reflected: bool = Fals
     return combine
 
 
-class Size(int):
-    """An integer of a program as an expression of symbols; its value is the recorded one."""
+class _Expression:
+    """What numbers with an expression of symbols share: they are equal only if their expressions are, too."""
 
     expression: Any
+
+    def __repr__(self) -> str:
+        return text_of(self.expression)
+
+    __str__ = __repr__
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, type(self)) and super().__eq__(other) and bool(self.expression == other.expression)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return super().__hash__()
+
+
+class Size(_Expression, int):
+    """An integer of a program as an expression of symbols; its value is the recorded one."""
 
     def __new__(cls, value: int, expression: Any) -> Size:
         size = super().__new__(cls, value)
@@ -49,31 +67,14 @@ class Size(int):
     def __reduce__(self) -> tuple[Any, ...]:
         return Size, (int(self), self.expression)
 
-    def __repr__(self) -> str:
-        return text_of(self.expression)
-
-    __str__ = __repr__
-
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, Size):
-            return int(self) == int(other) and bool(self.expression == other.expression)
-        return False
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    __hash__ = int.__hash__
-
 
 for _operation in (operator.add, operator.sub, operator.mul, operator.floordiv):
     setattr(Size, f"__{_operation.__name__}__", _operator(_operation))
     setattr(Size, f"__r{_operation.__name__}__", _operator(_operation, is_reflected=True))
 
 
-class Number(float):
+class Number(_Expression, float):
     """A number with a fraction, which a run reads from a tensor, as an expression; its value is the recorded one."""
-
-    expression: Any
 
     def __new__(cls, value: float, expression: Any) -> Number:
         number = super().__new__(cls, value)
@@ -82,19 +83,6 @@ class Number(float):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Number, (float(self), self.expression)
-
-    def __repr__(self) -> str:
-        return text_of(self.expression)
-
-    __str__ = __repr__
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Number) and float(self) == float(other) and bool(self.expression == other.expression)
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    __hash__ = float.__hash__
 
 
 def size_or_int(value: int, expression: Any) -> int:

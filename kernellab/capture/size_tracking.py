@@ -43,8 +43,9 @@ from kernellab.capture.fake_calls import (
 from kernellab.capture.function_recorder import SET_DATA, decides_by_data, is_internal_call, run_higher_order
 from kernellab.capture.recorder import OperationRecorder
 from kernellab.capture.size import SizeSource
-from kernellab.capture.symbols import DataNumbers, SizeEnv, is_item
+from kernellab.capture.symbols import DataNumbers, SizeEnv
 from kernellab.capture.tape import READ, WINDOW, Step, TensorLayout, map_nested, members_of
+from kernellab.capture.tracked_tensors import tensors_in
 from kernellab.source.text import USER_ERRORS
 
 # Results of these are not sizes: values of elements, which are fixed, and addresses.
@@ -100,7 +101,8 @@ class SizeTracker(TorchFunctionMode):
         if decides_by_data(func) and self.is_following:
             with self:
                 return run_higher_order(func, args, kwargs)
-        if not (self.tracks_shapes or self.numbers.known or is_item(func)):
+        is_item = func is torch.Tensor.item
+        if not (self.tracks_shapes or self.numbers.known or is_item):
             return func(*args, **kwargs)
         plain = map_nested((args, kwargs), plain_value)
         if (
@@ -111,7 +113,7 @@ class SizeTracker(TorchFunctionMode):
             return func(*plain[0], **plain[1])
         with self.recorder.suspend():
             self.fix_unfollowed()
-        if is_item(func):
+        if is_item:
             return self.numbers.read(func, plain)
         if not self.tracks_shapes and not self._takes_symbols((args, kwargs)):
             result = func(*plain[0], **plain[1])
@@ -140,9 +142,8 @@ class SizeTracker(TorchFunctionMode):
 
     def _note_inspected(self, arguments: Any) -> None:
         """Note the tensors with layouts that the block inspects: a program takes them, used or not, to check these."""
-        for tensor in members_of(arguments):
-            if isinstance(tensor, torch.Tensor):
-                self.inspected_storages.add(self.recording.values[self.recorder.value_of(tensor)].storage)
+        for tensor in tensors_in(arguments):
+            self.inspected_storages.add(self.recording.values[self.recorder.value_of(tensor)].storage)
 
     def _follow(self, func: Any, arguments: Any, fakes: Any, result: Any) -> Any:
         """Repeat a call on fake tensors and take over its symbolic sizes; return the result for the user."""
@@ -160,9 +161,8 @@ class SizeTracker(TorchFunctionMode):
             if not steps and (name in _DATA_READS or result is None):
                 return result
             self._fix_steps(name, steps, fakes)
-            for tensor in members_of(arguments):
-                if isinstance(tensor, torch.Tensor):  # its fake tensor may be half changed
-                    self._tensors.pop(tensor, None)  # type: ignore[no-untyped-call]
+            for tensor in tensors_in(arguments):  # its fake tensor may be half changed
+                self._tensors.pop(tensor, None)  # type: ignore[no-untyped-call]
             return result
 
     def _fix_steps(self, name: str, steps: Sequence[int], fakes: Any) -> None:
@@ -210,16 +210,13 @@ class SizeTracker(TorchFunctionMode):
             raise FakeMismatch("the operations differ")
         measured: dict[Any, Any] = {}
         for index, step, call in zip(steps, wanted, calls, strict=True):
-            self._take_step(index, step, call, measured)
+            args = symbolic_argument(step.args, call.args)
+            kwargs = {name: symbolic_argument(value, call.kwargs.get(name, value)) for name, value in step.kwargs}
+            for number, layout in zip(step.results, call.results, strict=False):
+                if number >= 0 and layout is not None:
+                    self._take_layout(number, self._with_measured_symbols(number, layout, measured))
+            self.arguments[index] = args, kwargs
         return self._result(result, fake, measured)
-
-    def _take_step(self, index: int, step: Step, call: FakeCall, measured: dict[Any, Any]) -> None:
-        args = symbolic_argument(step.args, call.args)
-        kwargs = {name: symbolic_argument(value, call.kwargs.get(name, value)) for name, value in step.kwargs}
-        for number, layout in zip(step.results, call.results, strict=False):
-            if number >= 0 and layout is not None:
-                self._take_layout(number, self._with_measured_symbols(number, layout, measured))
-        self.arguments[index] = args, kwargs
 
     def _take_layout(self, index: int, layout: SymbolicLayout) -> None:
         """Take over the layout of a value; its numbers have to be the recorded ones, but for the offset of an input."""
@@ -242,11 +239,7 @@ class SizeTracker(TorchFunctionMode):
                 measured[expression] = self._new_symbol(known.shape[axis], SizeSource(index, axis))
         if unknown - measured.keys():
             raise FakeMismatch("a size of data is not that of a result")
-        return SymbolicLayout(
-            tuple(self._replace_symbols(number, measured) for number in layout.shape),
-            tuple(self._replace_symbols(number, measured) for number in layout.stride),
-            self._replace_symbols(layout.offset, measured),
-        )
+        return layout.with_numbers(lambda number: self._replace_symbols(number, measured))
 
     def _replace_symbols(self, number: Any, measured: Mapping[Any, Any]) -> Any:
         if not isinstance(number, torch.SymInt) or not symbols_of(number) & measured.keys():
@@ -289,10 +282,7 @@ class SizeTracker(TorchFunctionMode):
         """Note the fake tensor of a tensor; a data-dependent one is replaced by one with symbols of its own."""
         layout = layout_of_fake(fake)
         if any(symbols_of(number) - self.hints.keys() for number in layout.numbers):
-            numbers = [
-                [self._replace_symbols(number, measured) for number in part] for part in (layout.shape, layout.stride)
-            ]
-            fake = self._new_fake(real, SymbolicLayout(tuple(numbers[0]), tuple(numbers[1]), 0))
+            fake = self._new_fake(real, layout.with_numbers(lambda number: self._replace_symbols(number, measured)))
         self._tensors[real] = fake
 
     def _with_fake(self, part: Any) -> Any:
@@ -363,8 +353,8 @@ class SizeTracker(TorchFunctionMode):
 
     def symbols_in(self, arguments: Mapping[str, Any]) -> set[Any]:
         """Return the symbols of the arguments of a launch, those in the layouts of tensors included."""
-        tensors = [part for part in members_of(dict(arguments)) if isinstance(part, torch.Tensor)]
-        return symbols_of(list(arguments.values())) | symbols_of([self.fake_of(tensor) for tensor in tensors])
+        fakes = [self.fake_of(tensor) for tensor in tensors_in(dict(arguments))]
+        return symbols_of(list(arguments.values())) | symbols_of(fakes)
 
     def hint_of(self, expression: Any) -> int | None:
         """Return the recorded value of an expression, or None where a symbol of it has none."""
@@ -426,14 +416,14 @@ keep_from_compiling(SizeTracker.__torch_function__)
 
 def _are_same_operations(steps: Sequence[Step], calls: Sequence[FakeCall]) -> bool:
     """Whether calls are the operations of some steps; ``_unsafe_view`` is torch's other name of ``view``."""
-    pairs = ([item.operation.replace("_unsafe_view", "view") for item in items] for items in (steps, calls))
-    return next(pairs) == next(pairs)
+    own, others = ([item.operation.replace("_unsafe_view", "view") for item in items] for items in (steps, calls))
+    return own == others
 
 
 def _has_functorch_tensor(arguments: Any) -> bool:
     """Whether an argument is a wrapped tensor of `torch.func`, as inside of ``vmap``; steps there fix sizes."""
     is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
-    return any(isinstance(part, torch.Tensor) and is_wrapped(part) for part in members_of(arguments))
+    return any(map(is_wrapped, tensors_in(arguments)))
 
 
 @contextmanager

@@ -31,99 +31,98 @@ from kernellab.errors import UsageError
 from kernellab.source.text import USER_ERRORS
 
 
-class LaunchSizes:
-    """Launches the kernels of one recording with plain numbers, and tracks the symbolic ones."""
+def launch_with_sizes(
+    tracker: SizeTracker, kernel: Kernel, grid: Any, args: tuple[Any, ...], meta: dict[str, Any]
+) -> Any:
+    """Launch a kernel with plain numbers, and track those among its arguments that are symbolic."""
+    if not tracker.is_following:
+        args, meta = map_nested((args, meta), plain_value)
+        return kernel.run(*args, grid=grid, warmup=False, **meta)
+    if not tracker.tracks_shapes and not tracker.numbers.known:
+        return kernel.run(*args, grid=grid, warmup=False, **meta)
+    with tracker.recorder.suspend():
+        tracker.fix_unfollowed()
+        for part in members_of((args, meta)):
+            tensor = part if isinstance(part, torch.Tensor) else getattr(part, "base", None)
+            if isinstance(tensor, torch.Tensor):
+                tracker.fake_of(tensor)
+    arguments = {**dict(zip(kernel.arg_names, args, strict=False)), **meta}
+    tracked_grid = _TrackedGrid(tracker, grid, arguments)
+    plain_args, plain_meta = map_nested((args, meta), plain_value)
+    tracker.is_launching = True
+    try:
+        handle = kernel.run(
+            *plain_args,
+            grid=tracked_grid if callable(grid) else tracked_grid(arguments),
+            warmup=False,
+            **plain_meta,
+        )
+    finally:
+        tracker.is_launching = False
+    _track_launch(tracker, kernel, arguments, tracked_grid)
+    if any(index not in tracker.arguments for index in tracker.new_steps()):
+        tracker.fix_all("hooks of a launch use sizes")
+    tracker.mark_followed()
+    return handle
 
-    def __init__(self, tracker: SizeTracker) -> None:
-        self.tracker = tracker
 
-    def launch(self, kernel: Kernel, grid: Any, args: tuple[Any, ...], meta: dict[str, Any]) -> Any:
-        """Launch a kernel; sizes among its arguments may be symbolic."""
-        tracker = self.tracker
-        if not tracker.is_following:
-            args, meta = map_nested((args, meta), plain_value)
-            return kernel.run(*args, grid=grid, warmup=False, **meta)
-        if not tracker.tracks_shapes and not tracker.numbers.known:
-            return kernel.run(*args, grid=grid, warmup=False, **meta)
-        with tracker.recorder.suspend():
-            tracker.fix_unfollowed()
-            for part in members_of((args, meta)):
-                tensor = part if isinstance(part, torch.Tensor) else getattr(part, "base", None)
-                if isinstance(tensor, torch.Tensor):
-                    tracker.fake_of(tensor)
-        arguments = {**dict(zip(kernel.arg_names, args, strict=False)), **meta}
-        tracked_grid = _TrackedGrid(tracker, grid, arguments)
-        plain_args, plain_meta = map_nested((args, meta), plain_value)
-        tracker.is_launching = True
-        try:
-            handle = kernel.run(
-                *plain_args,
-                grid=tracked_grid if callable(grid) else tracked_grid(arguments),
-                warmup=False,
-                **plain_meta,
-            )
-        finally:
-            tracker.is_launching = False
-        self._track_launch(kernel, arguments, tracked_grid)
-        if any(index not in tracker.arguments for index in tracker.new_steps()):
-            tracker.fix_all("hooks of a launch use sizes")
-        tracker.mark_followed()
-        return handle
+def _track_launch(
+    tracker: SizeTracker, kernel: Kernel, arguments: Mapping[str, Any], tracked_grid: _TrackedGrid
+) -> None:
+    """Track the sizes of the last launch, if it was recorded."""
+    index = len(tracker.recording.steps) - 1
+    if index not in tracker.recording.launches or index in tracker.arguments:
+        with tracker.env.because("the grid of a launch is empty"):
+            require_constant(tracker, tracked_grid.last)
+        return
+    record, step = tracker.recording.launches[index], tracker.recording.steps[index]
+    name = record.kernel.__name__
+    tracker.arguments[index] = (), {n: arguments.get(n, v) for n, v in step.kwargs}
+    bound = {**{p.name: p.default for p in record.kernel.params if p.has_default}, **record.constants, **arguments}
+    tracker.grids[index] = tracked_grid.extents(bound)
+    if record.tuning is not None:
+        grids = [tracked_grid.extents({**bound, **supplied}) for supplied in record.tuning.supplied]
+        tracker.config_grids[index] = tuple(grids)
+    with tracker.env.because(f"{name} was compiled for it"):
+        for constant, value in {**record.constants, **dict(record.use.options)}.items():
+            require_constant(tracker, arguments.get(constant, value))
+        for part in members_of(list(arguments.values())):
+            require_constant(tracker, list(getattr(part, "block_shape", ())))
+        for number in _numbers(tracker.arguments[index][1]):
+            if isinstance(number, torch.SymInt) and number.node.hint == 1:
+                bool(number == 1)  # Triton specializes on 1
+            elif isinstance(number, torch.SymBool):
+                bool(number)  # a guard
+            elif isinstance(number, torch.SymFloat) and not symbols_of(number) <= tracker.numbers.known.keys():
+                tracker.fix(symbols_of(number), f"{name} takes a number computed from it that is not an integer")
+    _require_heuristics(tracker, kernel, arguments, record)
+    _pin_untraceable_sizes(tracker, index, record)
 
-    def _track_launch(self, kernel: Kernel, arguments: Mapping[str, Any], tracked_grid: _TrackedGrid) -> None:
-        """Track the sizes of the last launch, if it was recorded."""
-        tracker = self.tracker
-        index = len(tracker.recording.steps) - 1
-        if index not in tracker.recording.launches or index in tracker.arguments:
-            with tracker.env.because("the grid of a launch is empty"):
-                require_constant(tracker, tracked_grid.last)
-            return
-        record, step = tracker.recording.launches[index], tracker.recording.steps[index]
-        name = record.kernel.__name__
-        tracker.arguments[index] = (), {n: arguments.get(n, v) for n, v in step.kwargs}
-        bound = {**{p.name: p.default for p in record.kernel.params if p.has_default}, **record.constants, **arguments}
-        tracker.grids[index] = tracked_grid.extents(bound)
-        if record.tuning is not None:
-            grids = [tracked_grid.extents({**bound, **supplied}) for supplied in record.tuning.supplied]
-            tracker.config_grids[index] = tuple(grids)
-        with tracker.env.because(f"{name} was compiled for it"):
-            for constant, value in {**record.constants, **dict(record.use.options)}.items():
-                require_constant(tracker, arguments.get(constant, value))
-            for part in members_of(list(arguments.values())):
-                require_constant(tracker, list(getattr(part, "block_shape", ())))
-            for number in _numbers(tracker.arguments[index][1]):
-                if isinstance(number, torch.SymInt) and number.node.hint == 1:
-                    bool(number == 1)  # Triton specializes on 1
-                elif isinstance(number, torch.SymBool):
-                    bool(number)  # a guard
-                elif isinstance(number, torch.SymFloat) and not symbols_of(number) <= tracker.numbers.known.keys():
-                    tracker.fix(symbols_of(number), f"{name} takes a number computed from it that is not an integer")
-        self._require_heuristics(kernel, arguments, record)
-        _pin_untraceable_sizes(tracker, index, record)
 
-    def _require_heuristics(self, kernel: Kernel, arguments: Mapping[str, Any], record: RecordedKernelLaunch) -> None:
-        """Run the heuristics of a kernel once more, on symbolic sizes, to get their decisions as guards."""
-        tracker = self.tracker
-        values = {
-            **dict(record.use.options),
-            **record.constants,
-            **{n: v for n, v in arguments.items() if n not in record.constants or isinstance(v, SYMBOLIC)},
-        }
-        layer: Any = kernel
-        while layer is not record.kernel and layer is not None:
-            for name, heuristic in dict(getattr(layer, "values", None) or {}).items():
-                with tracker.env.because(f"the heuristic of {name} depends on it"):
-                    try:
-                        with tracker.follow_user_function():
-                            decided = heuristic(values)
-                    except USER_ERRORS:  # it depends on values of its first call, or takes plain numbers only
-                        reason = f"the heuristic of {name} cannot run on other sizes"
-                        tracker.fix(tracker.symbols_in(arguments), reason)
-                        continue
-                    require_constant(tracker, decided)
-            if getattr(layer, "early_config_prune", None) or getattr(layer, "perf_model", None):
-                tracker.fix(tracker.symbols_in(arguments), "its configs are chosen by it")
-            layer = getattr(layer, "fn", None)
+def _require_heuristics(
+    tracker: SizeTracker, kernel: Kernel, arguments: Mapping[str, Any], record: RecordedKernelLaunch
+) -> None:
+    """Run the heuristics of a kernel once more, on symbolic sizes, to get their decisions as guards."""
+    values = {
+        **dict(record.use.options),
+        **record.constants,
+        **{n: v for n, v in arguments.items() if n not in record.constants or isinstance(v, SYMBOLIC)},
+    }
+    layer: Any = kernel
+    while layer is not record.kernel and layer is not None:
+        for name, heuristic in dict(getattr(layer, "values", None) or {}).items():
+            with tracker.env.because(f"the heuristic of {name} depends on it"):
+                try:
+                    with tracker.follow_user_function():
+                        decided = heuristic(values)
+                except USER_ERRORS:  # it depends on values of its first call, or takes plain numbers only
+                    reason = f"the heuristic of {name} cannot run on other sizes"
+                    tracker.fix(tracker.symbols_in(arguments), reason)
+                    continue
+                require_constant(tracker, decided)
+        if getattr(layer, "early_config_prune", None) or getattr(layer, "perf_model", None):
+            tracker.fix(tracker.symbols_in(arguments), "its configs are chosen by it")
+        layer = getattr(layer, "fn", None)
 
 
 class _TrackedGrid:
@@ -327,10 +326,10 @@ class _Sizing:
     def sized_layout(self, known: TensorLayout, symbolic: SymbolicLayout) -> TensorLayout:
         shape = tuple(map(self.number, known.shape, symbolic.shape))
         stride = tuple(map(self.number, known.stride, symbolic.stride))
-        offset = (
-            self.number(known.offset, symbolic.offset) if plain_value(symbolic.offset) == known.offset else known.offset
-        )
-        return dataclasses.replace(known, shape=shape, stride=stride, offset=offset)
+        layout = dataclasses.replace(known, shape=shape, stride=stride)
+        if plain_value(symbolic.offset) != known.offset:
+            return layout
+        return dataclasses.replace(layout, offset=self.number(known.offset, symbolic.offset))
 
     def step(self, index: int, step: Step) -> Step:
         """Return a step with sizes among its arguments."""

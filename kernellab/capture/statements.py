@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -45,18 +45,6 @@ class LaunchCall:
     grid: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Names:
-    """Names in the statements: the calls of launches by their uses, and the device of most values.
-
-    ``operators`` are the functions that stand for operators of the user.
-    """
-
-    calls: Mapping[int, LaunchCall]
-    device: str
-    operators: Mapping[str, str] = field(default_factory=dict)
-
-
 def main_device(tape: Tape) -> str:
     """Return the device of most values of a program."""
     devices = Counter(value.layout.device for value in tape.values)
@@ -69,19 +57,29 @@ def device_of_launch(tape: Tape, step: Step) -> int | None:
     return next((index for index in refs if not tape.values[index].layout.device.startswith("cpu")), None)
 
 
-def statements(tape: Tape, plan: MemoryPlan, names: Names) -> Iterator[str]:
-    """Yield the statements of a program, one or more for each step."""
-    writer = _Writer(tape, plan, names)
+def statements(
+    tape: Tape, plan: MemoryPlan, calls: Mapping[int, LaunchCall], operators: Mapping[str, str]
+) -> Iterator[str]:
+    """Yield the statements of a program, one or more for each step.
+
+    ``calls`` are those of launches by the ids of their uses, ``operators`` the functions that stand for operators of
+    the user.
+    """
+    writer = _Writer(tape, plan, calls, operators)
     for number, step in enumerate(tape.steps):
         yield from writer.step_statements(number, step)
         yield from writer.free_statements(number, step)
 
 
 class _Writer:
-    def __init__(self, tape: Tape, plan: MemoryPlan, names: Names) -> None:
+    def __init__(
+        self, tape: Tape, plan: MemoryPlan, calls: Mapping[int, LaunchCall], operators: Mapping[str, str]
+    ) -> None:
         self.tape = tape
         self.sizes = SizeStatements(tape)
-        self.names = names
+        self.calls = calls
+        self.own_functions = {COPY: "layout_copy", **operators}
+        self.device = main_device(tape)
         self.buffers = {buffer.name: buffer for buffer in plan.buffers}
         self.offsets = dict(plan.offsets)
         several = (a for a in plan.allocations if any(not self.buffers[name].takes for name in a.buffers[1:]))
@@ -178,7 +176,7 @@ class _Writer:
             if shared.first == number:
                 yield f"{shared.name} = {expression}"
         argument_texts = {name: self._launch_argument(value, step) for name, value in step.kwargs}
-        call = self.names.calls[id(step.use)]
+        call = self.calls[id(step.use)]
         constants = dict(call.constants)
         arguments = {name: argument_texts.get(name, constants.get(name, "None")) for name in call.parameters}
         options = {name: text for name, text in constants.items() if name not in arguments}
@@ -224,8 +222,7 @@ class _Writer:
             *tensors, recorded = step.args
             read = [*map(self._text, tensors), literal(recorded), repr(step.place)]
             return f"refuse(read_problem({', '.join(read)}))"
-        own = {COPY: "layout_copy", **self.names.operators}
-        target = own.get(step.operation) or f"torch.ops.{step.operation}"
+        target = self.own_functions.get(step.operation) or f"torch.ops.{step.operation}"
         return f"{target}({', '.join(arguments)})"
 
     def _text(self, value: Any, name_of: Any = None) -> str:
@@ -261,7 +258,7 @@ class _Writer:
 
     def _device(self, device: str) -> str:
         """Return a device as an expression; without an index, it is that of most values."""
-        if device in (self.names.device, self.names.device.partition(":")[0]):
+        if device in (self.device, self.device.partition(":")[0]):
             return "device"
         is_placed = len(self.tape.gpus) > 1 and device != "cpu"
         return f'{"placed" if is_placed else "torch.device"}("{device}")'

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch._dynamo.source import ConstantSource
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
@@ -90,11 +89,6 @@ class DataNumbers:
     def is_among(self, symbols: set[Any]) -> bool:
         """Whether one of the symbols is a number of a read."""
         return not self.known.keys().isdisjoint(symbols)
-
-
-def is_item(function: Any) -> bool:
-    """Whether a function of torch is ``Tensor.item``."""
-    return function is torch.Tensor.item
 
 
 class SizeEnv(ShapeEnv):

@@ -263,16 +263,12 @@ class TrackedMemory:
                     self._exposed[storage].digest = self._digest(tensor)
 
     def _digest(self, tensor: Any) -> bytes:
+        """Return the hash of the contents of a tensor's storage."""
         with self.own_work():
-            return digest_of(tensor.untyped_storage())
-
-
-def digest_of(storage: Any) -> bytes:
-    """Return the hash of a storage's contents."""
-    on_cpu = storage if storage.device.type == "cpu" else storage.cpu()
-    count = on_cpu.nbytes()
-    content = (ctypes.c_char * count).from_address(on_cpu.data_ptr()) if count else b""
-    return hashlib.blake2b(content, digest_size=16).digest()
+            storage = tensor.untyped_storage().cpu()
+            count = storage.nbytes()
+            content = (ctypes.c_char * count).from_address(storage.data_ptr()) if count else b""
+            return hashlib.blake2b(content, digest_size=16).digest()
 
 
 def contents_of(tensor: Any) -> str:

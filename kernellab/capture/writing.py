@@ -15,7 +15,7 @@ from kernellab.capture.naming import RESERVED_NAMES
 from kernellab.capture.node_functions import layout_copy, read_problem, shape_problem, table_with_addresses, window
 from kernellab.capture.plan import MemoryPlan
 from kernellab.capture.program_sizes import requirements
-from kernellab.capture.statements import LaunchCall, Names, main_device, statements, takes_descriptors, uses_of
+from kernellab.capture.statements import LaunchCall, main_device, statements, takes_descriptors, uses_of
 from kernellab.capture.tape import Tape, sharing_problem
 from kernellab.capture.tracked_tensors import contents_of
 from kernellab.errors import KernellabError, UsageError, plural
@@ -89,7 +89,7 @@ def module_text(tape: Tape, plan: MemoryPlan, trial: Trial, name: str) -> str:
     }
     operands = {index for step in tape.launches for index in step.operands}
     refusal = why_uninterpreted(flat, {tape.values[index].layout.dtype for index in operands})
-    run = _run(tape, plan, refusal, list(statements(tape, plan, Names(calls, main_device(tape), operators))))
+    run = _run(tape, plan, refusal, list(statements(tape, plan, calls, operators)))
     sections = [
         "\n\n".join([IS_INTERPRETED, *([_UNWRAPPED] if "wrap_triton" in flat.imports else [])]),
         *([first_constants] if (first_constants := flat.first_constants()) else []),
@@ -119,12 +119,6 @@ def _imports(flat: FlatModule, tape: Tape, run: str) -> Iterator[str]:
     yield from flat.import_lines()
     if takes_descriptors(tape):
         yield "from triton.tools.tensor_descriptor import TensorDescriptor"
-
-
-def _apart(tape: Tape, plan: MemoryPlan) -> list[str]:
-    """Return the inputs that no other may share elements with: those that are copied or overwritten."""
-    overwritten = [name for name in plan.overwritten if name in tape.input_layouts]
-    return list(dict.fromkeys([*tape.names(tape.apart), *overwritten]))
 
 
 _OWN = (table_with_addresses, layout_copy, read_problem, shape_problem, contents_of, window, sharing_problem)
@@ -186,15 +180,17 @@ def _run(tape: Tape, plan: MemoryPlan, refusal: str, body: list[str]) -> str:
     parameters = ", ".join(names)
     doc = f"Run the program; return {', '.join(tape.output_names) or 'nothing'} by name."
     doc += f" It changes {', '.join(changed)}." if changed else ""
-    overwritten = [name for name in plan.overwritten if name in names and name not in changed]
-    doc += f" What {', '.join(overwritten)} hold is lost." if overwritten else ""
+    overwritten = [name for name in plan.overwritten if name in names]
+    lost = [name for name in overwritten if name not in changed]
+    doc += f" What {', '.join(lost)} hold is lost." if lost else ""
     if plan.workspace_bytes:
         parameters = ", ".join([*names, "*", "workspace=None"])
         doc += " A workspace is a torch.uint8 tensor of WORKSPACE_BYTES, for what lives during the run alone."
     head = ["@torch.no_grad()", f"def run({parameters}):", f'    """{doc}"""']
     head += [f"    {line}" for line in refusal_lines(refusal)]
     lines = [f"require({', '.join(f'{name}={name}' for name in names)})"] if names else []
-    if apart := _apart(tape, plan):
+    apart = list(dict.fromkeys([*tape.names(tape.apart), *overwritten]))
+    if apart:  # they are copied or overwritten, so that no other input may share elements with them
         own = ", ".join(f"{literal(name)}: {name}" for name in names)
         lines.append(f"refuse(sharing_problem({{{own}}}, {apart}))")
     if any("device" in line for line in body) or tape.constants:
@@ -262,8 +258,8 @@ def _check_text(tape: Tape, expected: tuple[OutputSummary, ...]) -> str:
     lines = [
         "def check(device=None):",
         '    """Run once on generated inputs; raise AssertionError if an output is wrong."""',
+        "    outputs = run(**make_inputs(device))",
     ]
-    lines += ["    outputs = run(**make_inputs(device))"]
     if not expected:
         return "\n".join([*lines, '    return "runs; no expected outputs are recorded"'])
     has_dot = any("tl.dot" in function.text for use in uses_of(tape) for function in use.closure.functions)
@@ -290,8 +286,8 @@ def _provenance(tape: Tape, plan: MemoryPlan, name: str, refusal: str) -> list[s
     lines = [
         f"The program `{name}`: {plural(len(tape.launches), 'launch')} and {plural(others, 'operation')} of torch.",
         "",
+        f"Exported by kernellab on {date}; its kernels are {kernels or 'none'}.",
     ]
-    lines.append(f"Exported by kernellab on {date}; its kernels are {kernels or 'none'}.")
     lines.append(
         f"Its buffers take at most {plan.peak_bytes:,} bytes at a time, and {plan.unplanned_bytes:,} if all were kept "
         "until the end. Inputs and what torch needs inside of an operation are not counted."

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from kernellab.compile.types import Compiled
-from kernellab.explain.facts import WidthLimit
+from kernellab.explain.facts import WIDEST_BYTES, WidthLimit, widest_access
 from kernellab.ir.effects import access_bytes
 from kernellab.ir.graph import Graph, Operation, joins, place_of
 from kernellab.ir.instructions import InstructionKind, LineProfile, profiles_of
@@ -22,12 +22,10 @@ from kernellab.ir.lines import stage_lines
 from kernellab.ir.operations import Access
 
 _ANY = 1 << 30  # a multiple of everything
-_POINTER_BYTES = 16
 _DIVISOR = 16  # what Triton looks for in an argument
 _NUMBER = re.compile(r"-?\d+")
 _PARAMETER = re.compile(r"%(?=[\w.]+: )")
 _DIVISIBLE = re.compile(r"tt\.divisibility = (\d+)")
-_WIDEST_BYTES = 16
 _KINDS = {"tt.load": Access.READ, "tt.store": Access.WRITE}
 _INSTRUCTIONS = {
     Access.READ: (InstructionKind.LOAD, InstructionKind.ASYNC_COPY),
@@ -64,7 +62,7 @@ def width_limits(
     size = graph.values[address].pointee_bytes or 1
     base, offset = analysis.of_address(address)
     proven: list[tuple[Literal["base", "offset", "mask"], Divisibility, int]]
-    proven = [("base", base, min(elements * size, _POINTER_BYTES)), ("offset", offset, elements)]
+    proven = [("base", base, min(elements * size, WIDEST_BYTES)), ("offset", offset, elements)]
     proven += [("mask", analysis.of(other), elements) for other in others if graph.values[other].element == "i1"][-1:]
     limits = []
     for part, known, needed in proven:
@@ -268,7 +266,7 @@ def _narrow_access(compiled: Compiled, operation: Operation, profile: LineProfil
     kind = _KINDS[operation.name]
     widths = [instruction.bytes for wanted in _INSTRUCTIONS[kind] for instruction, _ in profile.of(wanted)]
     owned = access_bytes(compiled.graph, operation) // compiled.resources.threads
-    possible = min(_WIDEST_BYTES, 1 << (owned.bit_length() - 1)) if owned else 0
+    possible = widest_access(owned)
     if not widths or min(widths) >= possible:
         return None
     return NarrowAccess(kind, place_of(operation.location).line, min(widths), possible)

@@ -58,15 +58,19 @@ def code_of(compiled: Compiled) -> Code:
     """Return the instructions of a kernel by line."""
     if "ptx" not in compiled.stages:
         return Code({}, {}, {}, {})
-    text, file = compiled.stages["ptx"], short_file(main_file(compiled.graph))
+    text, file = compiled.ptx, short_file(main_file(compiled.graph))
     ptx = [StageLine(line.text, Location(file, own_line(line.place, file))) for line in stage_lines("ptx", text)]
     profiles = {line: profile for (_, line), profile in profiles_of("ptx", ptx).items()}
-    try:
-        sass = sass_lines(compiled.sass, text)
-    except KernellabError:
-        sass = ()
-    placed = [(own_line(line.place, file), line.text) for line in sass]
+    placed = [(own_line(line.place, file), line.text) for line in machine_code(compiled) or ()]
     return Code(profiles, *_machine_lines(compiled, placed), _backward_branches(text))
+
+
+def machine_code(compiled: Compiled) -> tuple[StageLine, ...] | None:
+    """Return the machine code of a kernel, each line with its place; None where it cannot be disassembled."""
+    try:
+        return sass_lines(compiled.sass, compiled.ptx)
+    except KernellabError:
+        return None
 
 
 def _machine_lines(

@@ -23,7 +23,7 @@ from kernellab.explain.facts import (
 )
 from kernellab.ir.arithmetic import dot_work
 from kernellab.ir.effects import access_bytes
-from kernellab.ir.graph import Graph, Operation
+from kernellab.ir.graph import Graph, Operation, reachable
 from kernellab.ir.instructions import InstructionKind, LineProfile
 from kernellab.ir.operations import Access
 from kernellab.ir.programs import CannotFollow, Grid3, Programs, Weight, axis_of, integers, scalars_of
@@ -139,17 +139,9 @@ def _access_facts(
 
 def _grid_axes(graph: Graph, pointer: int) -> frozenset[int]:
     """Return the grid axes that an address depends on; loop-carried values are not followed."""
-    seen, waiting, axes = set[int](), [pointer], set[int]()
-    while waiting:
-        value = waiting.pop()
-        maker = graph.maker(value)
-        if value in seen or maker is None:
-            continue
-        seen.add(value)
-        if maker.name == "tt.get_program_id":
-            axes.add(axis_of(maker))
-        waiting += maker.operands
-    return frozenset(axes)
+    values = reachable([pointer], lambda value: maker.operands if (maker := graph.maker(value)) is not None else ())
+    makers = (maker for value in values if (maker := graph.maker(value)) is not None)
+    return frozenset(axis_of(maker) for maker in makers if maker.name == "tt.get_program_id")
 
 
 def _sum_of_accesses(before: AccessFacts | None, access: AccessFacts) -> AccessFacts:
@@ -259,25 +251,23 @@ def lines_of(compiled: Compiled, runs: Runs, code: Code, warps: int) -> tuple[Li
         for mnemonic, count in counts.items():
             if kind := _SLOW_KINDS.get(mnemonic.split(".", maxsplit=1)[0]):
                 slow[kind] += count
-        scaled = {kind: count * warp_runs for kind, count in slow.items()}
-        line_facts.append(
-            LineFacts(
-                line=line,
-                instructions=counts.total() * warp_runs,
-                cycles=code.waits[line].cycles * warp_runs,
-                spill_cycles=code.waits[line].spill_cycles * warp_runs,
-                load_waits=code.waits[line].loads * warp_runs,
-                atomic_waits=code.waits[line].atomics * warp_runs,
-                spilled_bytes=code.spill_bytes.get(line, 0) * WARP_THREADS * warp_runs,
-                slow=scaled,
-                words=frozenset(words.get(line, ())),
-                trips=rounds,
-                knows_trips=line not in guessed,
-                in_loop=line in looped,
-                runs=warp_runs,
-                copies=1.0 if math.isinf(own_copies) else own_copies,
-            )
+        wait = code.waits[line]
+        once = LineFacts(
+            line=line,
+            instructions=counts.total(),
+            cycles=wait.cycles,
+            spill_cycles=wait.spill_cycles,
+            load_waits=wait.loads,
+            atomic_waits=wait.atomics,
+            spilled_bytes=code.spill_bytes.get(line, 0) * WARP_THREADS,
+            slow=slow,
+            words=frozenset(words.get(line, ())),
+            trips=rounds,
+            knows_trips=line not in guessed,
+            in_loop=line in looped,
+            copies=1.0 if math.isinf(own_copies) else own_copies,
         )
+        line_facts.append(once.scaled_by(warp_runs))
     return tuple(line_facts)
 
 

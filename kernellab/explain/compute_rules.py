@@ -9,7 +9,7 @@ from kernellab.errors import plural, share_text, time_text
 from kernellab.explain.causes import Cause, PerformanceFinding, count_text, lines_text, sentence
 from kernellab.explain.facts import MOST_WARPS, WARP_THREADS, DotFacts, Facts, LineFacts
 from kernellab.explain.memory_rules import iterations_text, scale_traffic
-from kernellab.explain.model import ROUND_S, Bottleneck, last_wave_loss, leaves_idle, times_of, with_measured_time
+from kernellab.explain.model import ROUND_S, Bottleneck, leaves_idle, times_of, with_measured_time
 
 _MOST_REGISTERS, _SM_REGISTERS = 255, 1 << 16  # of a thread, of an SM
 _FEW_WARPS = 8  # resident on a multiprocessor; fewer do not hide latency
@@ -110,8 +110,9 @@ def small_tiles(facts: Facts) -> PerformanceFinding | None:
         paced, pace = times.arithmetic, "most of the time is address and mask arithmetic"
     if paced < 0.7 * times.longest or not worst.in_loop:
         return None
+    most_elements = facts.programs * m * n / facts.device.multiprocessors  # with programs for all SMs
     larger = ((max(rows, m), max(columns, n)) for rows, columns in _TILES)
-    wide = next((tile for tile in larger if _fits_tile(facts, m * n, tile[0] * tile[1])), None)
+    wide = next((tile for tile in larger if m * n < tile[0] * tile[1] <= most_elements), None)
     if wide is None:
         return None
     factor = (1 / wide[0] + 1 / wide[1]) / (1 / m + 1 / n)
@@ -133,11 +134,6 @@ def small_tiles(facts: Facts) -> PerformanceFinding | None:
 
 _TILES = ((128, 128), (128, 64), (64, 64))
 _PACED_BY_TILES = (Bottleneck.L2, Bottleneck.LOADS, Bottleneck.LATENCY, Bottleneck.TENSOR, Bottleneck.SHARED)
-
-
-def _fits_tile(facts: Facts, elements: int, wide: int) -> bool:
-    """Whether a larger tile leaves enough programs for all SMs."""
-    return wide > elements and facts.programs * elements / wide >= facts.device.multiprocessors
 
 
 # By kind of slow operation: the share of instructions that is left after its remedy, its name, the remedy.
@@ -229,10 +225,12 @@ def few_programs(facts: Facts) -> PerformanceFinding | None:
     times = with_measured_time(facts, times_of(facts))
     if not leaves_idle(facts) or times.largest is Bottleneck.LAUNCH:
         return None
-    loops = ", or split the loop over programs (split-K, partial sums, one atomic per program)"
+    advice = ", or more work per launch"
+    if facts.loop_trips > 0 or any(part.in_loop for part in (*facts.accesses, *facts.reductions, *facts.dots)):
+        advice = ", or split the loop over programs (split-K, partial sums, one atomic per program)"
     text = (
         f"{plural(facts.programs, 'program')} for {many} SMs: {share_text(1 - facts.programs / many)} of the SMs idle. "
-        f"Make the grid larger: smaller blocks{loops if _has_loop(facts) else ', or more work per launch'}."
+        f"Make the grid larger: smaller blocks{advice}."
     )
     more = many * (2 if facts.dots else 8)
     share = facts.programs / more
@@ -247,27 +245,26 @@ def few_programs(facts: Facts) -> PerformanceFinding | None:
     return PerformanceFinding(Cause.FEW_PROGRAMS, None, text, figures, fixed)
 
 
-def _has_loop(facts: Facts) -> bool:
-    in_loops = [fact.in_loop for group in (facts.accesses, facts.reductions, facts.dots) for fact in group]
-    return facts.loop_trips > 0 or any(in_loops)
-
-
 def last_wave(facts: Facts) -> PerformanceFinding | None:
-    """The programs do not divide among the SMs, and in the last wave most SMs idle."""
-    loss, many = last_wave_loss(facts), facts.device.multiprocessors
-    times = times_of(facts)
+    """The programs do not divide among the SMs, and in the last wave most SMs idle.
+
+    A wave is one program per SM, since resident programs share its rates.
+    """
+    many, times = facts.device.multiprocessors, times_of(facts)
     own = max(times.tensor, times.arithmetic, times.shared, times.latency)
-    if loss < 0.12 or own < max(times.dram, times.l2) or facts.programs <= many:
+    if facts.programs <= many or own < max(times.dram, times.l2):
         return None
     waves = math.ceil(facts.programs / many)
+    loss = 1 - facts.programs / many / waves
+    if loss < 0.12:
+        return None
     text = (
         f"{facts.programs:,} programs on {many} SMs take {waves} waves; the last fills "
         f"{facts.programs - (waves - 1) * many} SMs, so SMs idle {share_text(loss)} of the time. Choose blocks so that "
         f"the grid is just below a multiple of {many} or many times larger, or loop over the tiles in {many} "
         "persistent programs."
     )
-    factor = 8
-    fixed = replace(facts, programs=facts.programs * factor, resident=facts.resident * factor)
+    fixed = replace(facts, programs=8 * facts.programs, resident=8 * facts.resident)
     figures = {"programs": float(facts.programs), "SMs": float(many), "idle": loss}
     least = _with_halved_tiles(facts) if facts.dots else None
     return PerformanceFinding(Cause.LAST_WAVE, None, text, figures, fixed, least)

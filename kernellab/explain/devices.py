@@ -68,7 +68,6 @@ _WITHOUT_FP8 = {"cuda:75", "cuda:80", "cuda:86", "cuda:87", "hip:gfx90a"}
 
 
 def _device_of_row(row: str) -> Device:
-    """Return the device of a row of `_SHEETS`."""
     name, target, model, *numbers, source = re.split(r"\s{2,}", row)
     processors, clock_ghz, memory_gbps, l2_gbps, l2_mib, fp16, fp32, fp64 = map(float, numbers)
     half = fp16 * _TENSOR_REACHED
@@ -99,7 +98,7 @@ def _table_name(text: str) -> str:
     return text.strip().lower().replace(" ", "").replace("_", "-")
 
 
-def device_for(target: Target, name: str = "") -> DeviceRates:
+def device_for(target: Target, name: str) -> DeviceRates:
     """Return the rates of a named device; of the one that stands for a target where no name or sheet is known.
 
     Raises:

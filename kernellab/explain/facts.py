@@ -49,6 +49,11 @@ class WidthLimit:
     value: int | None = None
 
 
+def widest_access(owned_bytes: int) -> int:
+    """Return the bytes of the widest instruction for a thread's part of a tile."""
+    return min(WIDEST_BYTES, 1 << (owned_bytes.bit_length() - 1)) if owned_bytes else 0
+
+
 @dataclass(frozen=True, slots=True)
 class AccessFacts:
     """The accesses of one source line to one argument in global memory, over the launch; None stands for unknown.
@@ -98,7 +103,7 @@ class AccessFacts:
     @property
     def possible_bytes(self) -> int:
         """The widest access of one thread, in bytes, if its neighbouring elements were known to be contiguous."""
-        return min(WIDEST_BYTES, 1 << (self.owned_bytes.bit_length() - 1)) if self.owned_bytes else 0
+        return widest_access(self.owned_bytes)
 
     @property
     def is_narrow(self) -> bool:

@@ -17,7 +17,8 @@ def hbm_seconds(facts: Facts) -> float:
     """Return the seconds that HBM takes for the bytes of a launch."""
     spread_bytes = sum(_spread_bytes(access, facts) for access in facts.accesses)
     moved_bytes = dram_bytes(facts) + spread_bytes + _written_back_bytes(facts) + _spilled_dram_bytes(facts)
-    return moved_bytes / _dram_rate(facts)
+    of_busy_gbps = _ONE_MULTIPROCESSOR_GBPS * facts.busy_multiprocessors
+    return moved_bytes / (min(_DRAM_REACHED * facts.device.memory_gbps, of_busy_gbps) * 1e9)
 
 
 def dram_bytes(facts: Facts) -> float:
@@ -51,12 +52,6 @@ def _spilled_dram_bytes(facts: Facts) -> float:
     resident = min(facts.programs, facts.slots) * facts.warps * WARP_THREADS
     share = facts.spill_bytes * resident / (_SPILLS_KEPT * facts.device.l2_bytes)
     return sum(line.spilled_bytes for line in facts.lines) * min(1.0, max(0.0, share - 1))
-
-
-def _dram_rate(facts: Facts) -> float:
-    """Return the bytes per second that the busy SMs get from HBM."""
-    reached = _DRAM_REACHED * facts.device.memory_gbps
-    return min(reached, _ONE_MULTIPROCESSOR_GBPS * facts.busy_multiprocessors) * 1e9
 
 
 def _written_back_bytes(facts: Facts) -> float:

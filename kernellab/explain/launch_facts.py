@@ -180,10 +180,7 @@ def with_traffic(facts: Facts, traffic: Traffic, graph: Graph, sizes: Mapping[st
     counted = tuple(_with_traffic_rows(access, rows) for access in facts.accesses)
     accesses = tuple(_with_counted_bytes(access, by_argument, sizes) for access in with_touched_bytes(counted, sizes))
     known = _with_counted_trips(replace(facts, accesses=accesses), facts.accesses)
-    unknown = list(_unknown_sentences(traffic))
-    if traffic.share < 1:
-        unknown.append(f"Traffic extrapolated from {share_text(traffic.share)} of the grid.")
-    footprint, fetched = facts.footprint_bytes, 0.0
+    footprint = facts.footprint_bytes
     if traffic.arguments:
         footprint = sum(_touched_bytes(argument, sizes, reads=True, writes=True) for argument in traffic.arguments)
         fetched = float(sum(_argument_dram_bytes(argument, facts) for argument in traffic.arguments))
@@ -197,7 +194,7 @@ def with_traffic(facts: Facts, traffic: Traffic, graph: Graph, sizes: Mapping[st
         footprint_bytes=footprint,
         dram_bytes=fetched + _repeated_dram_bytes(known),
         has_traffic=True,
-        unknown=(*known.unknown, *unknown),
+        unknown=(*known.unknown, *_unknown_sentences(traffic)),
     )
 
 
@@ -252,13 +249,15 @@ def _with_counted_runs(lines: Iterable[LineFacts], traffic: Traffic, file: str) 
 
 
 def _unknown_sentences(traffic: Traffic) -> Iterator[str]:
-    """Yield a sentence for each reason why some traffic is unknown, with all its lines."""
+    """Yield a sentence for each reason why some traffic is unknown, with all its lines, and one for a sample."""
     lines: dict[str, list[int]] = {}
     for unknown in traffic.unknown:
         lines.setdefault(unknown.reason, []).extend([] if unknown.line is None else [unknown.line])
     for reason, numbers in lines.items():
         where = f", line{'s' * (len(numbers) > 1)} {', '.join(map(str, sorted(numbers)))}" if numbers else ""
         yield f"Traffic{where}: {reason}."
+    if traffic.share < 1:
+        yield f"Traffic extrapolated from {share_text(traffic.share)} of the grid."
 
 
 def _with_counted_bytes(

@@ -54,14 +54,18 @@ def repeated_loads(facts: Facts) -> PerformanceFinding | None:
     if not passes or facts.dots:
         return None
     sums = {name: sum(access.bytes for access in group) for name, group in passes.items()}
-    alike = {name: group for name, group in passes.items() if sums[name] >= ALIKE * max(sums.values())}
-    group = max(alike.values(), key=lambda group: sum(access.bytes for access in group))
+    worst = max(sums, key=lambda name: sums[name])
+    alike = {name: group for name, group in passes.items() if sums[name] >= ALIKE * sums[worst]}
+    group = passes[worst]
     later = [load for own in alike.values() for load in sorted(own, key=lambda access: access.line or 0)[1:]]
-    times = sum(access.bytes for access in group) / max(access.touched_bytes or access.bytes for access in group)
-    last, fits = max(later, key=lambda access: access.line or 0).line, _row_registers(group, facts) <= _KEPT_REGISTERS
+    times = sums[worst] / max(access.touched_bytes or access.bytes for access in group)
+    more_warps = " with more num_warps" if facts.warps < MOST_WARPS else ""
+    last = max(later, key=lambda access: access.line or 0).line
+    row_words = max(access.bytes * max(1.0, 4 / access.element_bytes) for access in group) / 4
+    fits = row_words / facts.programs <= _KEPT_REGISTERS
     text = (
         f"{joined_text(alike)} {'is' if len(alike) == 1 else 'are'} loaded {times:.2g} times, the last time in "
-        f"{lines_text([last])}. {_KEEP_ROW.format(_more_warps(facts)) if fits else _FEWER_PASSES}"
+        f"{lines_text([last])}. {_KEEP_ROW.format(more_warps) if fits else _FEWER_PASSES}"
     )
     fixed = replace(_without_loads(facts, later), loop_trips=facts.loop_trips / len(group))
     least = None if fits else _without_loads(facts, later[:1])  # two passes become one, which may wait as often
@@ -73,11 +77,6 @@ _KEEP_ROW = "Keep the row in registers: one block for all of it (a larger BLOCK{
 _FEWER_PASSES = "The row is too long for the registers of a program: use fewer passes (an online maximum and sum)."
 
 
-def _row_registers(passes: Sequence[AccessFacts], facts: Facts) -> float:
-    """Return the registers of all threads of a program that hold what one pass of it loads."""
-    return max(access.bytes * max(1.0, 4 / access.element_bytes) for access in passes) / 4 / facts.programs
-
-
 def _without_loads(facts: Facts, loads: Sequence[AccessFacts]) -> Facts:
     """Return the facts without loads of what others load as well."""
     again = {id(access) for access in loads}
@@ -86,11 +85,6 @@ def _without_loads(facts: Facts, loads: Sequence[AccessFacts]) -> Facts:
     now = dram_bytes(facts)
     dropped = sum(access.touched_bytes or access.bytes for access in loads)
     return replace(facts, accesses=kept, dram_bytes=min(now, max(unique, now - dropped)))
-
-
-def _more_warps(facts: Facts) -> str:
-    """Return the advice to use more warps where a program can have more."""
-    return " with more num_warps" if facts.warps < MOST_WARPS else ""
 
 
 def shared_loads(facts: Facts) -> PerformanceFinding | None:
@@ -197,12 +191,12 @@ def no_pipeline(facts: Facts) -> PerformanceFinding | None:
     times = times_of(facts)
     if not waiting or times.latency < 0.5 * times.longest:
         return None
-    if not facts.dots and bytes_in_flight(facts) > 0.8 * needed_bytes_in_flight(facts):
+    in_flight, needed = bytes_in_flight(facts), needed_bytes_in_flight(facts)
+    if not facts.dots and in_flight > 0.8 * needed:
         return None
     worst = max(waiting, key=lambda load: (load.tile_bytes, load.trips, -(load.line or 0)))
     figures_of = attrgetter("tile_bytes", "trips", "knows_trips", "width_bytes")
     alike = [load for load in waiting if figures_of(load) == figures_of(worst)]
-    in_flight, needed = bytes_in_flight(facts), needed_bytes_in_flight(facts)
     hidden = f"; about {bytes_text(needed)} needed to hide latency" if in_flight < needed else ""
     text = (
         f"{sentence(iterations_text(worst))} waits for {places_text(alike)}: {bytes_text(in_flight)} in "
@@ -278,15 +272,11 @@ def contended_atomics(facts: Facts) -> PerformanceFinding | None:
     )
     arguments = {atomic.argument for atomic in contended}
     left = sum(access.updates for access in changed) / sum(atomic.updates for atomic in facts.atomics)
-    fixed = replace(
-        facts,
-        atomics=changed,
-        accesses=tuple(
-            replace(access, sectors=access.sectors * left, requests=access.requests * left)
-            if access.operation == "atomic" and access.argument in arguments
-            else access
-            for access in facts.accesses
-        ),
+    own = [access for access in facts.accesses if access.operation == "atomic" and access.argument in arguments]
+    fixed = with_accesses(
+        replace(facts, atomics=changed),
+        own,
+        lambda access: replace(access, sectors=access.sectors * left, requests=access.requests * left),
     )
     return PerformanceFinding(
         Cause.ATOMICS, worst.line, text, {"updates of each address": worst.updates_per_address}, fixed

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 
-from kernellab.explain.facts import WARP_THREADS, AccessFacts, DotFacts, Facts
+from kernellab.explain.facts import WARP_THREADS, AccessFacts, Facts
 from kernellab.explain.hbm import hbm_seconds
 
 _SCHEDULERS = 4  # of a multiprocessor; each issues one instruction a cycle
@@ -188,20 +188,14 @@ def _product_seconds(facts: Facts) -> float:
     for dot in facts.dots:
         if dot.on_tensor_cores:
             rate = rates.get(dot.kind) or rates.get("fp16", rates.get("fp32", 50.0))
-            reached = _WGMMA_REACHED if dot.unit == "wgmma" else _MMA_REACHED
-            narrow = (1 + _NARROW_TILE / max(8, _columns_of_a_warp_group(dot, facts.warps))) / (1 + _NARROW_TILE / 128)
+            rows, columns, _ = dot.tile
+            reached, own_columns = _MMA_REACHED, float(columns)
+            if dot.unit == "wgmma":  # four warps compute together; others share their columns where rows do not suffice
+                reached = _WGMMA_REACHED
+                own_columns *= min(1.0, _WARP_GROUP * math.ceil(rows / 64) / facts.warps) ** _SHARED_COLUMNS
+            narrow = (1 + _NARROW_TILE / max(8, own_columns)) / (1 + _NARROW_TILE / 128)
             seconds += dot.flops / (rate * 1e12 * reached) * narrow
     return seconds
-
-
-def _columns_of_a_warp_group(dot: DotFacts, warps: int) -> float:
-    """Return the columns of a tile that four warps compute together: others share them where rows do not suffice."""
-    rows, columns, _ = dot.tile
-    return (
-        columns * min(1.0, _WARP_GROUP * math.ceil(rows / 64) / warps) ** _SHARED_COLUMNS
-        if dot.unit == "wgmma"
-        else columns
-    )
 
 
 def _tensor_seconds(facts: Facts) -> float:
@@ -350,17 +344,6 @@ def roofline_seconds(facts: Facts, times: Times) -> float:
 def leaves_idle(facts: Facts) -> bool:
     """Whether a launch has so few programs that a quarter of the SMs or more idle."""
     return facts.programs <= 0.75 * facts.device.multiprocessors
-
-
-def last_wave_loss(facts: Facts) -> float:
-    """Return the share of time in which SMs idle, since programs do not divide among them.
-
-    A wave is one program per SM, since resident programs share its rates.
-    """
-    share = facts.programs / facts.device.multiprocessors
-    if share <= 1:
-        return 0.0
-    return 1 - share / math.ceil(share)
 
 
 def bytes_in_flight(facts: Facts) -> float:

@@ -20,11 +20,11 @@ from statistics import median
 
 from kernellab.compile.disassembly import DISASSEMBLY
 from kernellab.compile.types import Compiled
-from kernellab.errors import KernellabError, WorkerDied, timeout_text
+from kernellab.errors import WorkerDied, timeout_text
 from kernellab.explain import proton
+from kernellab.explain.code_lines import machine_code
 from kernellab.explain.profile import Counters, Profile, SamplingSession, are_distinct, samples_by_place, samples_of
 from kernellab.explain.proton import NoLineTable, number_instructions
-from kernellab.ir.instructions import sass_lines
 from kernellab.ir.lines import StageLine
 from kernellab.launch.arguments import CannotExport
 from kernellab.launch.bound_launch import Trials
@@ -107,7 +107,8 @@ def profile_of(
         with numbered_binary(compiled) as (binary, by_instruction):
             numbered = replace(implementation, compiled=binary)
             with sampler.session_of(numbered, compiled.kernel) as sample:
-                profile = _sample_sessions(empty, sample, _machine_code(compiled), clock, by_instruction=by_instruction)
+                sass = machine_code(compiled) or ()
+                profile = _sample_sessions(empty, sample, sass, clock, by_instruction=by_instruction)
         if profile.samples and by_instruction and not profile.instructions:  # CUPTI did not accept the line table
             with sampler.session_of(implementation, compiled.kernel) as sample:
                 profile = _sample_sessions(empty, sample, (), clock, by_instruction=False)
@@ -152,13 +153,6 @@ def numbered_binary(compiled: Compiled) -> Iterator[tuple[Compiled, bool]]:
         shutil.copytree(compiled.folder, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(DISASSEMBLY))
         (folder / compiled.binary_path.name).write_bytes(binary)
         yield replace(compiled, folder=folder), True
-
-
-def _machine_code(compiled: Compiled) -> tuple[StageLine, ...]:
-    """Return the machine code of a kernel, each line with its place; empty where it cannot be disassembled."""
-    with suppress(KernellabError):
-        return sass_lines(compiled.sass, compiled.stages["ptx"])
-    return ()
 
 
 _REMEDIES = {

@@ -111,7 +111,6 @@ def _line_program(opcodes: _Opcodes, size_bytes: int) -> bytes:
 
 
 def _leb128(value: int) -> bytes:
-    """Return a number as LEB128."""
     encoded = bytearray()
     while True:
         value, low = value >> 7, value & 0x7F

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import replace
 from importlib import metadata
 
@@ -11,7 +10,7 @@ from kernellab._triton import VERSION
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError
 from kernellab.explain.code_lines import code_of, line_of, loop_of
-from kernellab.explain.facts import AccessFacts, DeviceRates, Facts, unknown_sentences
+from kernellab.explain.facts import AccessFacts, DeviceRates, unknown_sentences
 from kernellab.explain.launch_facts import facts_of
 from kernellab.explain.predicting import facts_to_predict
 from kernellab.explain.prediction import predict_facts
@@ -50,7 +49,7 @@ def snapshot_of(implementation: Implementation, device: DeviceRates, launch: Rec
         loop_code=_loop_code(compiled),
         accesses=tuple(map(_access_summary, facts.accesses)),
         products=tuple(ProductSummary(dot.line, dot.kind, dot.unit, float(dot.flops)) for dot in facts.dots),
-        wavefronts=_wavefronts(facts),
+        wavefronts=float(sum(shared.wavefronts for shared in facts.shared)) if facts.has_traffic else None,
         predicted_ms=predicted_ms,
         terms=terms,
         unknown=unknown,
@@ -117,12 +116,3 @@ def _access_summary(access: AccessFacts) -> AccessSummary:
     place = access.line, access.operation, access.argument
     moved = float(access.requests), float(access.sectors)
     return AccessSummary(*place, access.width_bytes, access.is_async, *moved)
-
-
-def _wavefronts(facts: Facts) -> float | None:
-    """The wavefronts of shared memory; None where they were not counted."""
-    return _total(shared.wavefronts for shared in facts.shared) if facts.has_traffic else None
-
-
-def _total(numbers: Iterable[float]) -> float:
-    return float(sum(numbers))

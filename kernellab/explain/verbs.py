@@ -1,10 +1,11 @@
-"""The launch behind `lab.explain`, `lab.traffic` and `lab.profile`: compiled, counted, timed, sampled.
+"""The launch behind `lab.explain`, `lab.predict`, `lab.traffic` and `lab.profile`: compiled, counted, timed, sampled.
 
 Timing and samples need a GPU. A generated file can repeat the launch.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -12,10 +13,12 @@ from statistics import median
 
 from kernellab._triton.kernel import Kernel
 from kernellab.errors import KernellabError, LaunchError
-from kernellab.explain.devices import device_for, measured_device
+from kernellab.explain.devices import device_for, measured_device, named_device
 from kernellab.explain.explanation import Explanation, explain_facts
 from kernellab.explain.facts import DeviceRates
 from kernellab.explain.launch_facts import facts_of, traffic_of_launch, traffic_or_reason
+from kernellab.explain.predicting import predict_implementation
+from kernellab.explain.prediction import Prediction
 from kernellab.explain.profile import Profile
 from kernellab.explain.profilers import ProfilerRefusal, Sampler, counters_of, profile_of
 from kernellab.explain.traffic.result import Traffic
@@ -88,7 +91,7 @@ _LAUNCH_MS = 0.1  # of flushing the L2 before each timed launch
 _LEAST_ROUNDS, _MOST_ROUNDS = 7, 60
 
 
-def explanation_of(session: Session, call: UserCall, timeout_s: float, *, samples: bool = False) -> Explanation:
+def explanation_of(session: Session, call: UserCall, timeout_s: float, *, samples: bool) -> Explanation:
     """Explain the time of a call's launch; with ``samples``, also from its profile.
 
     Raises:
@@ -103,10 +106,10 @@ def explanation_of(session: Session, call: UserCall, timeout_s: float, *, sample
             "Give a grid without a zero.",
             kernel=name,
         )
-    if not has_gpu(session):
-        return _explanation_from(session, implementation)
-    profile = sample_launch(session, implementation, timeout_s) if samples else None
-    return _explanation_from(session, implementation, launch_seconds(session, implementation, timeout_s), profile)
+    is_here = has_gpu(session)
+    profile = sample_launch(session, implementation, timeout_s) if is_here and samples else None
+    time_s = launch_seconds(session, implementation, timeout_s) if is_here else None
+    return _explanation_from(session, implementation, time_s, profile)
 
 
 def _explanation_from(
@@ -169,3 +172,28 @@ def profile_with_explanation(session: Session, call: UserCall, timeout_s: float,
     answer = _explanation_from(session, implementation)
     sentences = (answer.summary, *(f"{finding.cause}: {finding.text}" for finding in answer.findings))
     return replace(profile, notes=(*profile.notes, *sentences))
+
+
+def device_session(open_session: Callable[[str | None], Session], target: str | None, device: str | None) -> Session:
+    """Return the session of a target, or of a named device; both may be given if they agree.
+
+    Raises:
+        UsageError: the table has no such device, or it is of another target.
+    """
+    if device is None:
+        return open_session(target)
+    sheet = named_device(device)
+    session = open_session(target or sheet.target)
+    device_for(session.target, device)
+    return replace(session, model=sheet.name)
+
+
+def prediction_of(session: Session, call: UserCall) -> Prediction:
+    """Compile a call for the session's target, of an autotuned kernel the first config, and predict its time.
+
+    Raises:
+        UsageError, LaunchError: the call does not fit the kernel, or times of the target cannot be predicted.
+        CompileError: it does not compile.
+    """
+    implementation = compile_call(session, call, takes_best=False)
+    return predict_implementation(implementation, device_of(session))

@@ -113,19 +113,22 @@ class Arithmetic:
 
 def arithmetic_of(graph: Graph, arguments: Mapping[str, Any], grid: Grid3) -> Arithmetic:
     """Count what a launch computes. ``arguments`` are those of the launch by name; only whole numbers are looked at."""
-    dots, elementwise, whys = _count(graph, arguments, grid, by_rounds=False)
-    if any(whys):
-        dots_again, elementwise_again, whys_again = _count(graph, arguments, grid, by_rounds=True)
-        dots, elementwise = dots_again if whys[0] else dots, elementwise_again if whys[1] else elementwise
-        whys = [again if why else "" for why, again in zip(whys, whys_again, strict=True)]
-    known_dots = None if whys[0] else tuple(sorted(dots.items()))
-    return Arithmetic(known_dots, None if whys[1] else elementwise, whys[0] or whys[1])
+    dots, elementwise = _count(graph, arguments, grid, by_rounds=False)
+    if isinstance(dots, str) or isinstance(elementwise, str):
+        dots_again, elementwise_again = _count(graph, arguments, grid, by_rounds=True)
+        dots = dots_again if isinstance(dots, str) else dots
+        elementwise = elementwise_again if isinstance(elementwise, str) else elementwise
+    return Arithmetic(
+        dots=None if isinstance(dots, str) else tuple(sorted(dots.items())),
+        elementwise=None if isinstance(elementwise, str) else elementwise,
+        why_unknown=next((part for part in (dots, elementwise) if isinstance(part, str)), ""),
+    )
 
 
 def _count(
     graph: Graph, arguments: Mapping[str, Any], grid: Grid3, *, by_rounds: bool
-) -> tuple[dict[str, int], int, list[str]]:
-    """Count dots by kind and elementwise operations; two texts give the reasons why one is not known."""
+) -> tuple[dict[str, int] | str, int | str]:
+    """Count dots by kind and elementwise operations; a text says why one is not known."""
     dots: dict[str, int] = {}
     elementwise = 0
     whys = ["", ""]
@@ -148,4 +151,4 @@ def _count(
         programs.call(graph.kernel, scalars_of(graph, arguments), integers(1))
     except CannotFollow as exc:
         whys = [str(exc)] * 2
-    return dots, elementwise, whys
+    return whys[0] or dots, whys[1] or elementwise

@@ -17,6 +17,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
+from itertools import chain
 from operator import attrgetter
 from typing import Any
 
@@ -200,9 +201,9 @@ class Graph(Drawable):
 
 def main_file(graph: Graph) -> str | None:
     """Return the file that the kernel itself stands in, by the locations of its arguments and operations."""
-    places = [graph.values[value].location for value in graph.kernel.arguments]
-    places += [place_of(operation.location) for operation in graph.operations]
-    return next((place.file for place in places if place.file is not None), None)
+    arguments = (graph.values[value].location for value in graph.kernel.arguments)
+    operations = (place_of(operation.location) for operation in graph.operations)
+    return next((place.file for place in chain(arguments, operations) if place.file is not None), None)
 
 
 def reachable(

@@ -92,7 +92,7 @@ _SASS_KINDS = {
     **dict.fromkeys(("LDS", "STS", "LDSM", "STSM"), InstructionKind.SHARED),
     **dict.fromkeys(("LDL", "STL"), InstructionKind.SPILL),
 }
-_SASS_BYTES = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16, "256": 32}
+SASS_BYTES = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16, "256": 32}
 _OF_MLIR = {
     InstructionKind.LOAD: ("tt.load", "tt.descriptor_load", "tt.descriptor_gather", "amdg.buffer_load"),
     InstructionKind.STORE: ("tt.store", "tt.descriptor_store", "tt.descriptor_scatter", "amdg.buffer_store"),
@@ -202,7 +202,7 @@ def _of_mnemonic(mnemonic: str) -> Instruction:
         return Instruction(mnemonic, InstructionKind.TENSOR, unit=_MATRIX_OF_SASS[base])
     kind = _SASS_KINDS.get(base, InstructionKind.OTHER)
     if kind in {InstructionKind.LOAD, InstructionKind.STORE, InstructionKind.ASYNC_COPY}:
-        return Instruction(mnemonic, kind, next((_SASS_BYTES[part] for part in modifiers if part in _SASS_BYTES), 4))
+        return Instruction(mnemonic, kind, next((SASS_BYTES[part] for part in modifiers if part in SASS_BYTES), 4))
     if mnemonic.startswith("SYNCS.PHASECHK"):
         kind = InstructionKind.BARRIER
     return Instruction(mnemonic, kind)

@@ -76,11 +76,6 @@ def arguments_of(values: Iterable[Alternatives]) -> frozenset[int]:
     return frozenset(arguments)
 
 
-def carries_address(value: Alternatives) -> bool:
-    """Whether some alternative is more than a number."""
-    return value != NUMBER and any(alternative != () for alternative in value)
-
-
 def union(values: Iterable[Alternatives], operation: int) -> Alternatives:
     """Return every alternative of all values, or one opaque value where they grow beyond all bounds.
 
@@ -135,7 +130,7 @@ def opaque_result(values: Iterable[Alternatives], operation: int, reason: str) -
     opaque = {alternative for value in operands for alternative in value if isinstance(alternative, OpaqueAddress)}
     linear = [frozenset(a for a in value if not isinstance(a, OpaqueAddress)) for value in operands]
     alternatives: Alternatives = frozenset(opaque)
-    if any(carries_address(value) for value in linear):
+    if any(form != () for value in linear for form in value):
         alternatives |= frozenset({OpaqueAddress(operation, reason, arguments_of(linear))})
     if all(() in value for value in operands):
         alternatives |= NUMBER

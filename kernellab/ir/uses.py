@@ -152,7 +152,7 @@ class Slice:
         return self.forward | self.backward
 
 
-def argument_slice(graph: Graph, argument: str, touching: Collection[int] | None = None) -> Slice:
+def argument_slice(graph: Graph, argument: str, touching: Collection[int] | None) -> Slice:
     """Return the operations that use an argument, and the operands of those that access it.
 
     Of an operation in a loop or branch, the operation that owns the region and what its bounds or condition derive

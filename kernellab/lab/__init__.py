@@ -321,7 +321,7 @@ class Lab(LooksInside):
         Raises:
             UsageError: there is no such device, or times cannot be predicted for the target.
         """
-        from kernellab.explain.prediction_verbs import device_session, prediction_of
+        from kernellab.explain.verbs import device_session, prediction_of
         from kernellab.registry.calls import call_in
 
         session = device_session(self.session, target, device)

@@ -25,7 +25,7 @@ from kernellab.capture.plan import (
     plan_of,
 )
 from kernellab.capture.program import Program
-from kernellab.capture.statements import Names, statements
+from kernellab.capture.statements import statements
 from kernellab.capture.tape import Tape
 from kernellab.errors import UsageError
 from tests import samples
@@ -129,7 +129,7 @@ def executed(tape: Tape, plan: MemoryPlan, inputs: dict[str, Any]) -> dict[str, 
 
     scope: dict[str, Any] = {"torch": torch, "window": window, "layout_copy": layout_copy, "device": "cpu", **inputs}
     with torch.no_grad():
-        exec("\n".join(statements(tape, plan, Names({}, "cpu"))), scope)
+        exec("\n".join(statements(tape, plan, {}, {})), scope)
     return {name: scope[tape.values[i].name] for name, i in zip(tape.output_names, tape.outputs, strict=True)}
 
 
@@ -172,7 +172,7 @@ def test_a_random_program_gives_the_same_however_it_is_run(lab: kernellab.Lab, r
 def test_a_buffer_lives_as_long_as_its_views(lab: kernellab.Lab, recipe: Any) -> None:
     program, _ = captured(lab, recipe)
     tape = program.tape
-    last = {buffer.name: buffer.last for buffer in buffers_of(tape)}
+    last = {buffer.name: buffer.last for buffer in buffers_of(tape, ())}
     owner = {
         tape.values[i].storage: tape.values[i].name for i in range(len(tape.values)) if tape.values[i].name in last
     }

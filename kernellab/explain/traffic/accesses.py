@@ -119,7 +119,7 @@ class Trace:
     def start_batch(self, programs: int) -> None:
         """Start the next programs, with empty shared memory and no tensor maps of their own."""
         self.shared = SharedMemory(programs, self.shared_bytes) if self.relevance.follows_shared else None
-        self.maps.drop_built()
+        self.maps = TensorMaps(self.launch.maps)
 
     def access(self, machine: Machine, number: int, instruction: PtxInstruction, mask: Array | None) -> None:
         """Count one executed instruction, and update the registers and memory that later addresses depend on."""
@@ -184,16 +184,20 @@ class Trace:
         active = execution.lanes_in(shape)
         touched, programs = (np.broadcast_to(a, shape)[active] for a in (addresses, machine.programs[:, None]))
         for tag in argument_tags:
-            strays = self._mark_places(tag, touched, programs, size, execution.operation)
-            if len(argument_tags) == 1:
-                self.memory.strays += strays
-            else:
+            if len(argument_tags) > 1:
                 own = (spread >> np.uint64(TAG_SHIFT)).astype(np.int64) == tag
                 count = global_count(spread, own if lanes is None else lanes & own, size)
-            self._count_bytes(tag, times * count.bytes_used, execution.operation)
+            strays = self._cover(tag, touched, programs, size, execution.operation, times * count.bytes_used)
+            if len(argument_tags) == 1:
+                self.memory.strays += strays
 
-    def _mark_places(self, tag: int, addresses: Array, programs: Array, size: int, operation: AccessOperation) -> int:
-        """Mark the touched elements of an argument, in its order; return the number of addresses outside it."""
+    def _cover(
+        self, tag: int, addresses: Array, programs: Array, size: int, operation: AccessOperation, bytes_used: int
+    ) -> int:
+        """Mark the touched elements of an argument, in its order; return the number of addresses outside it.
+
+        ``bytes_used`` are those that requests ask for, each once per request.
+        """
         number = self.memory.number_of(tag)
         if number is None:
             return 0
@@ -207,15 +211,9 @@ class Trace:
         early = programs < MAPPED_PROGRAMS
         if early.any():
             covered.mark_map(programs[early], places[early], size, operation != "load")
+        covered.read_bytes += bytes_used * (operation != "store")
+        covered.written_bytes += bytes_used * (operation != "load")
         return strays
-
-    def _count_bytes(self, tag: int, size_bytes: int, operation: AccessOperation) -> None:
-        """Count the bytes that requests ask for of an argument, each once per request."""
-        number = self.memory.number_of(tag)
-        if number is not None:
-            covered = self.coverage[self.memory.buffers[number].name]
-            covered.read_bytes += size_bytes * (operation != "store")
-            covered.written_bytes += size_bytes * (operation != "load")
 
     def _example_request(self, addresses: Array, lanes: Array | None, size: int, tag: int) -> WarpExample | None:
         """Return the request of the first program that moves the most sectors."""
@@ -282,8 +280,8 @@ class Trace:
         entry.tags.update(boxes.tags)
         if self.tracks_coverage:
             for tag in boxes.tags:
-                self._mark_places(tag, boxes.units, machine.programs[boxes.programs], boxes.unit_bytes, operation)
-                self._count_bytes(tag, boxes.count.bytes_used, operation)
+                programs, used = machine.programs[boxes.programs], boxes.count.bytes_used
+                self._cover(tag, boxes.units, programs, boxes.unit_bytes, operation, used)
         if operation != "load" and self.relevance.follows_global:
             self.memory.store(boxes.units, np.ones(boxes.units.shape, bool), _LEFT_OUT, boxes.unit_bytes)
         if operation == "load" and self.shared is not None:

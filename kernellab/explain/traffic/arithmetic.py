@@ -27,7 +27,8 @@ _COMPARISONS: dict[str, Callable[[Array, Array], Array]] = {
     **dict.fromkeys(("gt", "hi"), np.greater),
     **dict.fromkeys(("ge", "hs"), np.greater_equal),
 }
-_BITWISE: dict[str, Operation] = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
+_BITWISE: dict[str, np.ufunc] = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
+INTEGER_UFUNCS: dict[str, np.ufunc] = {**_BITWISE, "add": np.add, "min": np.minimum, "max": np.maximum}
 _ON_FLOATS: dict[str, Operation] = {
     "add": np.add,
     "sub": np.subtract,
@@ -227,10 +228,6 @@ def _compare(parts: tuple[str, ...], x: Array, y: Array, *rest: Array) -> Array:
     return combine(result, rest[0]) if combine is not None and rest else result
 
 
-def _select(parts: tuple[str, ...], one: Array, other: Array, condition: Array) -> Array:
-    return np.where(condition, bits_of(one, parts[-1]), bits_of(other, parts[-1]))
-
-
 def _combine_by_table(parts: tuple[str, ...], a: Array, b: Array, c: Array, table: Array) -> Array:
     code = int(np.asarray(table).ravel()[0])
     result: Array = np.zeros(np.broadcast_shapes(a.shape, b.shape, c.shape), np.uint32)
@@ -312,11 +309,8 @@ def _reverse_bits(x: Array) -> Array:
 
 
 _ON_INTEGERS: dict[str, Operation] = {
-    **_BITWISE,
-    "add": np.add,
+    **INTEGER_UFUNCS,
     "sub": np.subtract,
-    "min": np.minimum,
-    "max": np.maximum,
     "not": np.invert,
     "neg": np.negative,
     "abs": np.abs,
@@ -331,7 +325,7 @@ _ON_BITS: dict[str, Operation] = {
     "bfi": _insert_bits,
     "prmt": _permute_bytes,
     "setp": _compare,
-    "selp": _select,
+    "selp": lambda parts, x, y, condition: np.where(condition, bits_of(x, parts[-1]), bits_of(y, parts[-1])),
     "lop3": _combine_by_table,
     "shf": _funnel_shift,
     "cvt": _convert,

@@ -32,7 +32,7 @@ from kernellab.target import SECTOR_BYTES, limits_of, multiprocessors
 _BATCH_LANES = 1 << 14
 _PROBED = 32
 _MOST_LANE_STEPS = 3 * 10**8
-_MOST_SECONDS = 20.0
+_MOST_SECONDS = 20.0  # of CPU time
 _LONG = 1.5  # of the rounds that are counted, from which a loop is not run to its end
 _SHARED_BYTES = 232448
 
@@ -44,7 +44,6 @@ def trace_launch(
     combined: frozenset[int] = frozenset(),
     wave: int = 132,
     most_lane_steps: int = _MOST_LANE_STEPS,
-    most_seconds: float = _MOST_SECONDS,
     most_rounds: int | None = None,
 ) -> Trace:
     """Run the programs of a launch, or a sample of them, and count their memory accesses.
@@ -52,13 +51,13 @@ def trace_launch(
     ``combined`` are the atomics that a warp combines into one, and ``wave`` is the number of programs that run at a
     time. If all programs would execute more than ``most_lane_steps`` instructions of threads, a sample is run: the
     first, the last and random ones. Of a longer loop, the accesses of ``most_rounds`` are counted and scaled, if
-    counters alone decide how often it runs. After ``most_seconds`` of CPU time the rest is unknown.
+    counters alone decide how often it runs. After `_MOST_SECONDS` the rest is unknown.
     """
 
     def follow(*, follows_stores: bool) -> Trace:
         relevance = relevance_of(launch.kernel, follows_stores=follows_stores)
         empty = partial(Trace, launch, relevance, shared_bytes or _SHARED_BYTES, combined)
-        deadline = time.thread_time() + most_seconds
+        deadline = time.thread_time() + _MOST_SECONDS
         chosen = _programs_to_run(empty(), most_lane_steps, deadline, most_rounds)
         launch.memory.reset()
         trace = empty()
@@ -207,7 +206,7 @@ def traffic_of(
         unknown=tuple(unknown),
         share=trace.programs / trace.total if trace.total else 1.0,
         wave_programs=wave,
-        notes=_notes(trace),
+        notes=tuple(_notes(trace)),
         line_runs=_line_runs(trace),
     )
 
@@ -229,17 +228,11 @@ _UNEVEN = (
 )
 
 
-def _notes(trace: Trace) -> tuple[str, ...]:
-    notes = []
+def _notes(trace: Trace) -> Iterator[str]:
     if not trace.programs and trace.total:
-        notes.append("no program was followed to its end; counts are those up to there")
+        yield "no program was followed to its end; counts are those up to there"
     if trace.memory.strays:
-        notes.append(f"{plural(trace.memory.strays, 'access')} of threads outside all arguments")
-    return (*notes, *_pointer_notes(trace))
-
-
-def _pointer_notes(trace: Trace) -> Iterator[str]:
-    """Yield a sentence on the accesses through stored pointers."""
+        yield f"{plural(trace.memory.strays, 'access')} of threads outside all arguments"
     tables: dict[str, set[str]] = {"reads": set(), "writes": set()}
     for access in trace.accesses:
         tables["reads"] |= _tables_behind(access, trace) if access.operation != "store" else set()

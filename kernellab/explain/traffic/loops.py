@@ -19,6 +19,7 @@ from kernellab.explain.traffic.relevance import (
     controlling_positions,
     post_dominators,
     relevance_of,
+    steps_by_block,
     successors_by_block,
 )
 from kernellab.ir.ptx import PtxKernel
@@ -55,7 +56,8 @@ def control_of(kernel: PtxKernel) -> Relevance | None:
     relevance = relevance_of(kernel)
     if relevance.loads or relevance.follows_shared:
         return None
-    return replace(relevance, positions=controlling_positions(kernel, frozenset(relevance.skipped)))
+    positions = controlling_positions(kernel, frozenset(relevance.skipped))
+    return replace(relevance, positions=positions, steps=tuple(steps_by_block(kernel, positions)))
 
 
 _WARP = 32

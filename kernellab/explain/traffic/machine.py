@@ -15,7 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from kernellab.explain.traffic.arithmetic import Array, bits_of, bits_type, numbers_of, operation_of, width_of
+from kernellab.explain.traffic.arithmetic import (
+    INTEGER_UFUNCS,
+    Array,
+    bits_of,
+    bits_type,
+    numbers_of,
+    operation_of,
+    width_of,
+)
 from kernellab.explain.traffic.loops import BlockRuns
 from kernellab.explain.traffic.relevance import Relevance, destination_of, sources_of, target_of
 from kernellab.ir.ptx import (
@@ -151,16 +159,13 @@ class Machine:
                 if mask is not None and not mask.any():
                     return
                 continue
-            self._count_steps()
+            self.lane_steps += max(_LEAST_STEPS, self.shape[0] * self.shape[1])
             if is_access:
                 self.access(self, number, instruction, mask)
             else:
                 self._compute(instruction, mask)
         if index + 1 < len(self.kernel.blocks):
             self._wait_at(index + 1, mask, steps)
-
-    def _count_steps(self) -> None:
-        self.lane_steps += max(_LEAST_STEPS, self.shape[0] * self.shape[1])
 
     def _wait_at(self, block: int, mask: Array | None, steps: int) -> None:
         waiting = self._pending.get(block)
@@ -394,14 +399,6 @@ def _reduce_warp(machine: Machine, instruction: PtxInstruction, destination: Ope
     machine.put(destination, bits_of(spread.astype(warps.dtype), instruction.type), mask, "b32")
 
 
-INTEGER_UFUNCS: dict[str, np.ufunc] = {
-    "add": np.add,
-    "min": np.minimum,
-    "max": np.maximum,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
-}
 _INSTRUCTIONS: dict[str, Callable[[Machine, PtxInstruction, Operand, Array | None], None]] = {
     "mov": _move,
     "ld": _load_parameter,

@@ -13,7 +13,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from kernellab.compile.types import Compiled
-from kernellab.errors import KernellabError, plural
+from kernellab.errors import plural
+from kernellab.explain.code_lines import Line, machine_code
 from kernellab.explain.traffic.execution import access_bytes
 from kernellab.explain.traffic.relevance import (
     blocks_after,
@@ -24,14 +25,11 @@ from kernellab.explain.traffic.relevance import (
     successors_by_block,
 )
 from kernellab.ir.graph import place_of
-from kernellab.ir.instructions import sass_lines
+from kernellab.ir.instructions import SASS_BYTES
 from kernellab.ir.ptx import PtxInstruction, PtxKernel
-
-Line = int | None
 
 _SASS = re.compile(r"\s*/\*[0-9a-f]{4,}\*/\s+(?:@(!?U?P\w+)\s+)?([A-Z]\w*)((?:\.\w+)*)")
 _NEVER = "!PT"  # such a load only waits
-_WIDTHS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16, "256": 32}
 _KINDS = {
     **dict.fromkeys(("LDG", "LD"), "load"),
     **dict.fromkeys(("STG", "ST"), "store"),
@@ -48,14 +46,14 @@ _COMBINABLE = frozenset({"add", "min", "max", "and", "or", "xor"})
 _VOTES = frozenset({"vote", "activemask", "match", "elect"})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CodeLine:
     """The machine code of one source line: its accesses by kind and bytes per thread.
 
     ``votes`` is True if it has votes of a warp; ``retries`` if it retries atomics until they succeed.
     """
 
-    accesses: Counter[tuple[str, int]]
+    accesses: Counter[tuple[str, int]] = field(default_factory=Counter)
     votes: bool = False
     retries: bool = False
 
@@ -65,31 +63,24 @@ MachineCode = dict[Line, CodeLine]
 
 def machine_code_of(compiled: Compiled) -> MachineCode | None:
     """Return the accesses of the machine code by source line; None where nothing disassembles it."""
-    try:
-        lines = sass_lines(compiled.sass, compiled.ptx)
-    except KernellabError:
-        return None
-    return code_lines((line.text, line.place.line) for line in lines)
+    lines = machine_code(compiled)
+    return None if lines is None else code_lines((line.text, line.place.line) for line in lines)
 
 
 def code_lines(lines: Iterable[tuple[str, Line]]) -> MachineCode:
     """Return the accesses of disassembled lines by source line."""
-    accesses: dict[Line, Counter[tuple[str, int]]] = {}
-    votes, retries = set[Line](), set[Line]()
+    code: MachineCode = {}
     for text, line in lines:
         match = _SASS.match(text)
         if match is None or match[1] == _NEVER:
             continue
-        name, modifiers = match[2], match[3].split(".")
-        if name in {"VOTE", "VOTEU"}:
-            votes.add(line)
-        if name.startswith("ATOM") and {"CAS", "CAST"} & set(modifiers):
-            retries.add(line)
+        name, modifiers, own = match[2], match[3].split("."), code.setdefault(line, CodeLine())
+        own.votes |= name in {"VOTE", "VOTEU"}
+        own.retries |= name.startswith("ATOM") and not {"CAS", "CAST"}.isdisjoint(modifiers)
         if name in _KINDS:
-            size = next((_WIDTHS[part] for part in modifiers if part in _WIDTHS), _WORD)
-            accesses.setdefault(line, Counter())[_access_class(_KINDS[name], size)] += 1
-    known = accesses.keys() | votes | retries
-    return {line: CodeLine(accesses.get(line, Counter()), line in votes, line in retries) for line in known}
+            size = next((SASS_BYTES[part] for part in modifiers if part in SASS_BYTES), _WORD)
+            own.accesses[_access_class(_KINDS[name], size)] += 1
+    return code
 
 
 def _access_class(kind: str, size: int) -> tuple[str, int]:

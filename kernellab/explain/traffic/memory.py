@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from kernellab.explain.traffic.arithmetic import Array, bits_of, numbers_of
-from kernellab.explain.traffic.machine import INTEGER_UFUNCS, RegisterBits, UnknownValue
+from kernellab.explain.traffic.arithmetic import INTEGER_UFUNCS, Array, bits_of, numbers_of
+from kernellab.explain.traffic.machine import RegisterBits, UnknownValue
 from kernellab.launch.arguments import span_elements
 
 TAG_SHIFT = 48
@@ -71,14 +71,13 @@ class Contents:
 
     def store(self, places: Array, values: RegisterBits, size: int) -> None:
         """Store unsigned integers of ``size`` bytes at the places."""
-        is_unknown = isinstance(values, UnknownValue)
         if isinstance(values, UnknownValue):
             self.reason = values.reason
-        if self.stale is None and is_unknown:
-            self.stale = np.zeros(self.data.shape, bool)
+            if self.stale is None:
+                self.stale = np.zeros(self.data.shape, bool)
         if self.stale is not None:
             for byte in range(size):
-                self.stale[places + byte] = is_unknown
+                self.stale[places + byte] = isinstance(values, UnknownValue)
         if isinstance(values, UnknownValue):
             return
         self._copy_on_write()

@@ -138,8 +138,8 @@ def bind_arguments(kernel: PtxKernel, grid: tuple[int, int, int], arguments: Seq
     return PtxLaunch(assembled_kernel(kernel), grid, tuple(values), memory, maps)
 
 
-def buffer_of(name: str, tensor: Any, address: int | None = None) -> LaunchBuffer:
-    """Return a tensor as a buffer; its contents are read only on demand."""
+def buffer_of(name: str, tensor: Any, address: int | None) -> LaunchBuffer:
+    """Return a tensor as a buffer; its contents are read only on demand. ``address`` replaces its true one."""
     if not hasattr(tensor, "untyped_storage") and hasattr(tensor, "base"):
         tensor = tensor.base  # a tensor under another type
     if not hasattr(tensor, "untyped_storage"):
@@ -237,10 +237,6 @@ class TensorMaps:
 
     parameters: Mapping[int, TensorMap]
     _built_maps: list[tuple[Array, dict[tuple[str, int], Array]]] = field(default_factory=list)
-
-    def drop_built(self) -> None:
-        """Drop the maps that programs built."""
-        self._built_maps.clear()
 
     def execute(self, machine: Machine, instruction: PtxInstruction) -> None:
         """Set a field of a map in shared memory, or copy a map from there to global memory."""

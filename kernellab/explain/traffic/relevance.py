@@ -7,15 +7,16 @@ instruction lies on a path from it to its join; else its threads jump to the joi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
 from kernellab.explain.traffic.arithmetic import width_of
+from kernellab.ir.graph import reachable
 from kernellab.ir.ptx import Address, Operand, PtxInstruction, PtxKernel, Register, Symbol, Vector
 
-_ENDS = frozenset({"ret", "exit", "trap"})
+_BLOCK_ENDS = frozenset({"bra", "ret", "exit", "trap"})
 _POINTER_BITS = 64
 
 
@@ -53,19 +54,23 @@ def branches_of(kernel: PtxKernel) -> tuple[Branch, ...]:
 
 
 def successors_by_block(kernel: PtxKernel) -> list[tuple[int, ...]]:
-    """Return the successors of each block."""
-    return [successors_of(kernel, block) for block in range(len(kernel.blocks))]
+    """Return the blocks that may follow each block; the number of blocks stands for the end."""
+    following: list[tuple[int, ...]] = []
+    for number, block in enumerate(kernel.blocks):
+        last = block[-1] if block else None
+        if last is None or not leaves_block(kernel, last):
+            following.append((number + 1,))
+            continue
+        target = target_of(kernel, last) if last.name == "bra" else len(kernel.blocks)
+        following.append((target,) if last.guard is None else (target, number + 1))
+    return following
 
 
-def successors_of(kernel: PtxKernel, block: int) -> tuple[int, ...]:
-    """Return the blocks that may follow a block; the number of blocks stands for the end."""
-    last = kernel.blocks[block][-1] if kernel.blocks[block] else None
-    if last is not None and last.name == "bra":
-        target = target_of(kernel, last)
-        return (target,) if last.guard is None or target == block + 1 else (target, block + 1)
-    if last is not None and last.name in _ENDS:
-        return (len(kernel.blocks),) if last.guard is None else (len(kernel.blocks), block + 1)
-    return (block + 1,)
+def leaves_block(kernel: PtxKernel, instruction: PtxInstruction) -> bool:
+    """Whether an instruction ends its block, and does not just go on to the next one."""
+    if instruction.name == "bra":
+        return target_of(kernel, instruction) != instruction.block + 1
+    return instruction.name in _BLOCK_ENDS
 
 
 def post_dominators(following: list[tuple[int, ...]]) -> list[frozenset[int]]:
@@ -83,14 +88,8 @@ def post_dominators(following: list[tuple[int, ...]]) -> list[frozenset[int]]:
 
 def blocks_after(following: list[tuple[int, ...]], block: int, join: int | None = None) -> frozenset[int]:
     """Return the blocks that a block may lead to, as far as ``join`` or the end."""
-    after: set[int] = set()
-    ahead = list(following[block])
-    while ahead:
-        successor = ahead.pop()
-        if successor not in after and successor not in {join, len(following)}:
-            after.add(successor)
-            ahead += following[successor]
-    return frozenset(after)
+    ends = {len(following)} if join is None else {len(following), join}
+    return frozenset(reachable(following[block], following.__getitem__, ends))
 
 
 _KERNELS_KEPT = 64
@@ -176,9 +175,7 @@ def calls_out(instruction: PtxInstruction) -> bool:
     return not names & {"vprintf", "__assertfail"}
 
 
-def is_memory_load(instruction: PtxInstruction) -> bool:
-    """Whether an instruction loads memory into registers."""
-    return is_access(instruction) and instruction.name in {"ld", "ldu", "atom", "ldmatrix"}
+_LOADS = frozenset({"ld", "ldu", "atom", "ldmatrix"})
 
 
 class Step(NamedTuple):
@@ -221,27 +218,21 @@ def relevance_of(kernel: PtxKernel, *, follows_stores: bool = False) -> Relevanc
     instructions = tuple(kernel.instructions)
     dead = _dead_loads(instructions)
     for follows_shared in (False, True):
-        part = _Slice(kernel)
-        part.add_roots(dead, follows_shared, follows_stores)
-        part.grow()
-        positions = frozenset(i for i, ptx in enumerate(instructions) if not part.needed.isdisjoint(written_by(ptx)))
-        loads = frozenset(i for i in positions if is_memory_load(instructions[i]))
+        needed, skipped = _slice_of(kernel, dead, follows_shared, follows_stores)
+        positions = frozenset(i for i, ptx in enumerate(instructions) if not needed.isdisjoint(written_by(ptx)))
+        loads = frozenset(i for i in positions if instructions[i].name in _LOADS and is_access(instructions[i]))
         of_shared = frozenset(i for i in loads if is_shared(instructions[i]))
         if not of_shared:
             break
-    skipped = {block: branch.join for block, branch in part.undecided.items() if branch.join is not None}
-    steps = tuple(_steps(kernel, positions))
+    steps = tuple(steps_by_block(kernel, positions))
     return Relevance(positions, loads - of_shared, dead, skipped, follows_shared, follows_stores, steps)
 
 
-_BLOCK_ENDS = frozenset({"bra", "ret", "exit", "trap"})
-
-
-def _steps(kernel: PtxKernel, positions: frozenset[int]) -> Iterator[tuple[Step, ...]]:
-    """Yield the instructions to follow of each block."""
+def steps_by_block(kernel: PtxKernel, positions: frozenset[int]) -> Iterator[tuple[Step, ...]]:
+    """Yield the instructions to follow of each block: accesses, ends, and those that compute values, by position."""
     first = 0
     for block in kernel.blocks:
-        kinds = [(ptx, _touches_memory(ptx), ptx.name in _BLOCK_ENDS) for ptx in block]
+        kinds = [(ptx, _touches_memory(ptx), leaves_block(kernel, ptx)) for ptx in block]
         yield tuple(
             Step(position, ptx, touches, ends)
             for position, (ptx, touches, ends) in enumerate(kinds, first)
@@ -254,43 +245,28 @@ def _touches_memory(instruction: PtxInstruction) -> bool:
     return instruction.name == "tensormap" or is_access(instruction) or calls_out(instruction)
 
 
-@dataclass(slots=True)
-class _Slice:
-    """A slice in the making: the needed registers, the blocks with relevant instructions, the undecided branches."""
-
-    kernel: PtxKernel
-    needed: set[str] = field(default_factory=set)
-    blocks: set[int] = field(default_factory=set)
-    undecided: dict[int, Branch] = field(default_factory=dict)
-
-    def add_roots(self, dead: frozenset[int], follows_shared: bool, follows_stores: bool) -> None:
-        """Add the roots of the slice: accesses, and branches without a join."""
-        for position, instruction in enumerate(self.kernel.instructions):
-            if position not in dead:
-                self.needed.update(_needed_registers(instruction, follows_shared, follows_stores))
-                if _touches_memory(instruction):
-                    self.blocks.add(instruction.block)
-        for branch in branches_of(self.kernel):
-            if branch.join is None:
-                self._add_branch(branch)
-            else:
-                self.undecided[branch.block] = branch
-
-    def _add_branch(self, branch: Branch) -> None:
-        self.needed.update(_registers_of(self.kernel.blocks[branch.block][-1], ()))
-        self.blocks.add(branch.block)
-
-    def grow(self) -> None:
-        """Add everything that the slice depends on."""
-        writers = [instruction for instruction in self.kernel.instructions if written_by(instruction)]
-        before = -1, -1
-        while before != (len(self.needed), len(self.undecided)):
-            before = len(self.needed), len(self.undecided)
-            writers, computing = _grow_registers(self.needed, writers)
-            self.blocks.update(instruction.block for instruction in computing)
-            for branch in [branch for branch in self.undecided.values() if not branch.inside.isdisjoint(self.blocks)]:
-                del self.undecided[branch.block]
-                self._add_branch(branch)
+def _slice_of(
+    kernel: PtxKernel, dead: frozenset[int], follows_shared: bool, follows_stores: bool
+) -> tuple[set[str], dict[int, int]]:
+    """Return the registers that accesses depend on, and the joins of irrelevant branches by the block that they end."""
+    needed, blocks = set[str](), set[int]()  # the blocks have relevant instructions
+    for position, instruction in enumerate(kernel.instructions):
+        if position not in dead:
+            needed.update(_needed_registers(instruction, follows_shared, follows_stores))
+            if _touches_memory(instruction):
+                blocks.add(instruction.block)
+    waiting: Sequence[PtxInstruction] = [instruction for instruction in kernel.instructions if written_by(instruction)]
+    undecided = branches_of(kernel)
+    while True:
+        waiting, computing = _grow_registers(needed, waiting)
+        blocks.update(instruction.block for instruction in computing)
+        relevant = [branch for branch in undecided if branch.join is None or not branch.inside.isdisjoint(blocks)]
+        if not relevant:
+            return needed, {branch.block: branch.join for branch in undecided if branch.join is not None}
+        undecided = tuple(branch for branch in undecided if branch not in relevant)
+        for branch in relevant:
+            needed.update(_registers_of(kernel.blocks[branch.block][-1], ()))
+            blocks.add(branch.block)
 
 
 def skipped_blocks(kernel: PtxKernel, relevance: Relevance) -> frozenset[int]:
@@ -304,29 +280,27 @@ def controlling_positions(kernel: PtxKernel, skipped: frozenset[int]) -> frozens
     """Return the positions of the instructions that decide branches, without those at the end of ``skipped`` blocks."""
     instructions = tuple(kernel.instructions)
     ends = [block[-1] for number, block in enumerate(kernel.blocks) if block and number not in skipped]
-    needed = {end.guard.name for end in ends if end.guard is not None and end.name in {"bra", *_ENDS}}
-    waiting, before = list(instructions), -1
-    while before != len(waiting):
-        before = len(waiting)
-        waiting, _ = _grow_registers(needed, waiting)
+    needed = {end.guard.name for end in ends if end.guard is not None and end.name in _BLOCK_ENDS}
+    _grow_registers(needed, instructions)
     return frozenset(i for i, ptx in enumerate(instructions) if not needed.isdisjoint(written_by(ptx)))
 
 
 def _grow_registers(
-    needed: set[str], instructions: list[PtxInstruction]
-) -> tuple[list[PtxInstruction], list[PtxInstruction]]:
-    """Add to registers, from the last instruction to the first, what instructions read that write one of them.
-
-    Return the instructions that write none, and those that do.
-    """
-    others, computing = list[PtxInstruction](), list[PtxInstruction]()
-    for instruction in reversed(instructions):
-        if needed.isdisjoint(written_by(instruction)):
-            others.append(instruction)
-        else:
-            needed.update(read_by(instruction))
-            computing.append(instruction)
-    return others[::-1], computing
+    needed: set[str], instructions: Sequence[PtxInstruction]
+) -> tuple[Sequence[PtxInstruction], list[PtxInstruction]]:
+    """Add to registers all that instructions read that write one of them; return the other instructions, and these."""
+    computing: list[PtxInstruction] = []
+    before = -1
+    while before != len(computing):
+        before, others = len(computing), list[PtxInstruction]()
+        for instruction in reversed(instructions):
+            if needed.isdisjoint(written_by(instruction)):
+                others.append(instruction)
+            else:
+                needed.update(read_by(instruction))
+                computing.append(instruction)
+        instructions = others[::-1]
+    return instructions, computing
 
 
 def _needed_registers(instruction: PtxInstruction, follows_shared: bool, follows_stores: bool) -> Iterable[str]:
@@ -357,10 +331,7 @@ def _dead_loads(instructions: tuple[PtxInstruction, ...]) -> frozenset[int]:
             live.update(read_by(instruction))
         else:
             waiting.append(instruction)
-    before = -1
-    while before != len(waiting):
-        before = len(waiting)
-        waiting, _ = _grow_registers(live, waiting)
+    _grow_registers(live, waiting)
     return frozenset(
         i
         for i, instruction in enumerate(instructions)

@@ -74,6 +74,13 @@ def test_a_loop_that_loaded_values_end_runs_to_its_end() -> None:
     assert sum(requests for requests, _ in counts(traced(LOADED, 8))) == 3 * 2 * 51
 
 
+def test_rounds_are_counted_without_computing_addresses() -> None:
+    control = control_of(ptx_kernel(text(INNER.replace("ROUNDS", "9"))))
+    assert control is not None
+    steps = [step for block in control.steps for step in block if not (step.is_access or step.ends_block)]
+    assert [step.instruction.opcode for step in steps] == ["mov.b32", "add.s32", "setp.lt.s32"]
+
+
 def test_the_exit_of_a_loop_is_where_all_threads_continue() -> None:
     ((last, loop),) = loops_of(ptx_kernel(text(INNER.replace("ROUNDS", "9")))).items()
     assert (loop.first, loop.last, loop.exit) == (1, last, last + 1)

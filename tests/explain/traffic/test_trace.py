@@ -88,6 +88,12 @@ def test_threads_that_end_early_do_no_more() -> None:
     assert requests(run(body)) == [1]
 
 
+def test_a_branch_to_the_next_block_needs_no_condition() -> None:
+    body = "setp.lt.u32 %p1, %r1, 32;\n@%p1 bra $next;\n$next:\nst.global.b32 [%rd4], %r1;"
+    trace = run(body)
+    assert (requests(trace), trace.unknown) == ([2], {})
+
+
 def test_programs_take_ways_of_their_own() -> None:
     body = """
 	mov.u32 %r2, %ctaid.x;
