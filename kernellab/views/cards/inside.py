@@ -79,11 +79,7 @@ def _count(number: int) -> str:
 
 
 def _source(values: Values, value: RecordedValue) -> str:
-    for file, first_line, text in ((values.file, values.first_line, values.source), *values.helpers):
-        lines = text.splitlines()
-        if file == value.file and 0 <= value.line - first_line < len(lines):
-            return lines[value.line - first_line].strip()
-    return linecache.getline(value.file or "", value.line).strip()
+    return values.line_text(value) or linecache.getline(value.file or "", value.line).strip()
 
 
 def difference_card(difference: FirstDifference) -> Card:
