@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from kernellab.checking.tolerance import unit_of
 
@@ -61,11 +61,7 @@ class BoundedTensor(torch.Tensor):
         raise UntrackableOperation(f"{func} runs where nothing is tracked")
 
     def __dlpack__(self, *args: Any, **kwargs: Any) -> Any:
-        """Refuse to export memory: a wrapper has none.
-
-        Raises:
-            UntrackableOperation: always.
-        """
+        """Refuse to export memory by an `UntrackableOperation`: a wrapper has none."""
         raise UntrackableOperation("the memory of a value is taken")
 
     def write(self, value: torch.Tensor, error: torch.Tensor | None, unit: float) -> None:
@@ -102,7 +98,7 @@ def _room_for_errors(value: torch.Tensor) -> torch.Tensor:
 
 def operands(args: Any) -> Iterator[BoundedTensor]:
     """Yield the tensors among the arguments of an operation."""
-    yield from (value for value in tree_flatten(args)[0] if isinstance(value, BoundedTensor))
+    yield from (value for value in tree_leaves(args) if isinstance(value, BoundedTensor))
 
 
 def unit_among(args: Any) -> float:

@@ -46,10 +46,10 @@ class Tracking(OperationMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.aten.detach.default and not isinstance(args[0], BoundedTensor):
             return func(*args)  # `Tensor.numpy` takes its memory, and a wrapper has none
-        args, kwargs = tree_map(_tracked_operand, args), tree_map(_tracked_operand, kwargs or {})
+        args, kwargs = tree_map(_tracked_operand, (args, kwargs or {}))
         if not self.widens:
             return _dispatch(func, args, kwargs)
-        args, kwargs = tree_map(_wide, args), tree_map(_wide, kwargs)
+        args, kwargs = tree_map(_wide, (args, kwargs))
         if func is torch.ops.aten._to_copy.default and "dtype" in kwargs:
             return _convert(args[0], **kwargs)
         wide = {
@@ -126,7 +126,7 @@ def evaluate_with_bounds(
 
 
 def _dispatch(func: Any, args: Any, kwargs: Any) -> Any:
-    args, kwargs = tree_map(_tracked_operand, args), tree_map(_tracked_operand, kwargs)
+    """Run an operation on tracked operands."""
     if func._schema.is_mutable:
         return _in_place(func, args, kwargs)
     if func is torch.ops.aten._local_scalar_dense.default:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, replace
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -39,8 +39,6 @@ _WITH_LARGE = {
 _PROGRAMS_ON_GPU_AT_MOST = 1024
 _ELEMENTS_AT_MOST = 1 << 22
 _FILLS = {"0": 0.0, '-float("inf")': -math.inf, 'float("inf")': math.inf, "1": 1.0}
-
-Repeat = Callable[[Mapping[str, Any], Watch, float], ElementAccesses]
 
 
 def launch_once(
@@ -201,7 +199,7 @@ class WrongLaunch:
     unwritten: Mapping[str, Any]
     before: Mapping[str, Any]
     check: ReferenceFunction
-    repeat: Repeat
+    repeat: Callable[[Mapping[str, Any], Watch, float], ElementAccesses]
     memory_before: Callable[[], AbstractContextManager[None]]
 
     @property
@@ -239,18 +237,13 @@ def _explain_check(launch: WrongLaunch, check: Check, accesses: ElementAccesses 
 
 def _repeat_launch(launch: WrongLaunch, checks: tuple[Check, ...]) -> tuple[ElementAccesses | None, RepeatOutcome]:
     """Repeat a launch; return its accesses per element and the outcome of trials, None where that is impossible."""
-    if not _is_repeatable(launch):
-        return None, RepeatOutcome()
     trials = _Trials(launch)
-    try:
-        accesses = trials.accesses()
-        if accesses is None:
-            return None, RepeatOutcome()
-        return accesses, RepeatOutcome(
-            trials.strides(), trials.lanes(accesses), tuple(_unread_elements(launch, checks, accesses))
-        )
-    except KernellabError:  # it takes too long, or the CPU cannot run it
-        return None, RepeatOutcome()
+    with suppress(KernellabError):  # it takes too long, or the CPU cannot run it
+        accesses = trials.accesses() if _is_repeatable(launch) else None
+        if accesses is not None:
+            strides, lanes = trials.strides(), trials.lanes(accesses)
+            return accesses, RepeatOutcome(strides, lanes, tuple(_unread_elements(launch, checks, accesses)))
+    return None, RepeatOutcome()
 
 
 def _is_repeatable(launch: WrongLaunch) -> bool:
@@ -271,7 +264,7 @@ class _Trials:
     """Repeats a launch, a limited number of times."""
 
     launch: WrongLaunch
-    left: int = field(default=_REPEATS_AT_MOST)
+    left: int = _REPEATS_AT_MOST
 
     def accesses(self) -> ElementAccesses | None:
         """Return the accesses of the launch per element; None where a repetition gives other outputs."""

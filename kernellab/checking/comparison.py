@@ -13,6 +13,7 @@ from kernellab.checking.tolerance import (
     distance,
     error_of_unknown,
     is_within,
+    magnitude_of,
     share_of_largest,
     unit_named,
     unit_of,
@@ -238,16 +239,15 @@ def output_difference(argument: str, got: Any, want: Any) -> OutputDifference | 
         differing = _count_differing(got, want)
         if differing is None:
             return output_difference(argument, tensor_on(got.memory, got.spec), tensor_on(want.memory, want.spec))
-        if not differing.count:
-            return None
-        return OutputDifference(
-            argument, differing.count, got.numel(), differing.largest if math.isfinite(differing.largest) else None
-        )
-    if agree(got, want):
+        count, largest = differing.count, differing.largest
+    elif agree(got, want):
         return None
-    scan = _scan(got, ExpectedValue(want))
-    largest = scan.largest if math.isfinite(scan.largest) else None
-    return OutputDifference(argument, int(scan.wrong.sum()), got.numel(), largest)
+    else:
+        scan = _scan(got, ExpectedValue(want))
+        count, largest = int(scan.wrong.sum()), scan.largest
+    if not count:
+        return None
+    return OutputDifference(argument, count, got.numel(), largest if math.isfinite(largest) else None)
 
 
 def agree(got: Any, want: Any) -> bool:
@@ -337,7 +337,7 @@ def _wide_share(allowed: float, got: Any, want: Any) -> float:
     unit = unit_of(got.dtype)
     if not unit or not want.numel():
         return 0.0
-    largest = float((want.abs() if want.is_complex() else want.double().abs()).nan_to_num(0.0, 0.0, 0.0).max())
+    largest = float(magnitude_of(want).nan_to_num(0.0, 0.0, 0.0).max())
     return allowed / largest if largest and allowed > _WIDE_ROUNDINGS * unit * largest else 0.0
 
 

@@ -16,6 +16,7 @@ from kernellab.checking.comparison import (
     number_of,
 )
 from kernellab.checking.tolerance import allowed_error, distance, error_of_unknown, smallest_of, unit_of
+from kernellab.launch.recorded_values import program_at
 
 _ROWS_AT_MOST = 5
 _BINNED_AT_LEAST = 16
@@ -94,5 +95,4 @@ def _program_of(
     count = int((own & wrong).sum())
     if not number:
         return None, (), count
-    x, y, _ = grid
-    return ((number - 1) % x, (number - 1) // x % y, (number - 1) // (x * y)), extent_of(own, shape), count
+    return program_at(grid, number - 1), extent_of(own, shape), count

@@ -118,6 +118,10 @@ def _magnitude(operand: BoundedTensor) -> torch.Tensor:
     return operand.value.double().abs()
 
 
+def _error_or_zeros(operand: BoundedTensor) -> torch.Tensor:
+    return torch.zeros_like(_magnitude(operand)) if operand.error is None else operand.error
+
+
 def _bound_elementwise(func: Any, args: Any, kwargs: Any) -> Any:
     """Shift each operand by its error, one after the other: exact to first order for monotone functions."""
     flat = values_of(args)
@@ -286,11 +290,7 @@ def _bound_scatter(func: Any, args: Any, kwargs: Any) -> Any:
     sizes = apply(_magnitude(target).to(dtype), _magnitude(source).to(dtype)).double()
     error = sizes * gamma(terms, accumulator_of(unit)) + narrow_of(unit) * 2 * value.double().abs()
     if target.error is not None or source.error is not None:
-        parts = [
-            torch.zeros_like(_magnitude(argument)) if argument.error is None else argument.error
-            for argument in (target, source)
-        ]
-        error = error + apply(*(part.to(dtype) for part in parts)).double()
+        error = error + apply(*(_error_or_zeros(argument).to(dtype) for argument in (target, source))).double()
     return bounded_tensor(value, _finite(error), unit)
 
 
@@ -304,7 +304,7 @@ def _move_errors(func: Any, args: Any, kwargs: Any) -> Any:
             return argument
         if argument.error is None and not argument.value.is_floating_point() and name != "cat":
             return argument.value
-        return torch.zeros_like(_magnitude(argument)) if argument.error is None else argument.error
+        return _error_or_zeros(argument)
 
     errors = list(tree_map(error_of, args))
     if name in {"constant_pad_nd", "scatter"}:
@@ -409,10 +409,6 @@ def _gelu(x: Tensor, *, approximate: str = "none") -> Any:
     return 0.5 * x * (1 + (0.7978845608028654 * (x + 0.044715 * x * x * x)).tanh())
 
 
-def _baddbmm(held: Tensor, one: Tensor, two: Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
-    return beta * held + alpha * torch.ops.aten.bmm(one, two)
-
-
 def _layer_norm(
     x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -437,7 +433,7 @@ COMPOSITIONS: Mapping[str, Callable[..., Any]] = {
     "logsumexp": _logsumexp,
     "silu": lambda x: x / (1 + (-x).exp()),
     "gelu": _gelu,
-    "baddbmm": _baddbmm,
+    "baddbmm": lambda held, one, two, *, beta=1, alpha=1: beta * held + alpha * torch.ops.aten.bmm(one, two),
     "native_layer_norm": _layer_norm,
     "_fused_rms_norm": _rms_norm,
 }

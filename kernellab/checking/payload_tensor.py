@@ -13,23 +13,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from kernellab.errors import UsageError
 from kernellab.interpreter import algebra
 from kernellab.interpreter.algebra import FORMATS, FloatFormat, Payload
+from kernellab.launch.arguments import TRITON_NAMES
 from kernellab.launch.poison import bits_of
 
-_NAMES = {
-    torch.float64: "fp64",
-    torch.float32: "fp32",
-    torch.float16: "fp16",
-    torch.bfloat16: "bf16",
-    torch.float8_e4m3fn: "fp8e4nv",
-    torch.float8_e5m2: "fp8e5",
-    torch.float8_e4m3fnuz: "fp8e4b8",
-    torch.float8_e5m2fnuz: "fp8e5b16",
-}
+_NAMES = {getattr(torch, name): short for name, short in TRITON_NAMES.items() if short in FORMATS}
 _UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
@@ -174,20 +166,17 @@ def _sum_of(x: Any, dim: Any, dtype: torch.dtype, *, keepdim: bool) -> Payload:
     return algebra.total(_payload_in(x, dtype), _axes(x, dim), format_of(dtype), keepdims=keepdim)
 
 
-def _sum(x: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> PayloadTensor:
+def _reduce(
+    total: Callable[..., Payload], x: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+) -> PayloadTensor:
     target = dtype or x.dtype
-    return _tensor(_sum_of(x, dim, _wide(target), keepdim=keepdim), _wide(target), target)
+    return _tensor(total(x, dim, _wide(target), keepdim=keepdim), _wide(target), target)
 
 
 def _mean_of(x: Any, dim: Any, dtype: torch.dtype, *, keepdim: bool, fewer: float = 0) -> Payload:
     count = math.prod(x.shape[axis] for axis in _axes(x, dim)) - fewer
     total = _sum_of(x, dim, dtype, keepdim=keepdim)
     return algebra.divide(total, _payload_in(float(count), dtype), format_of(dtype))
-
-
-def _mean(x: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> PayloadTensor:
-    target = dtype or x.dtype
-    return _tensor(_mean_of(x, dim, _wide(target), keepdim=keepdim), _wide(target), target)
 
 
 def _mean_and_differences(x: Any, dim: Any, wide: torch.dtype) -> tuple[Payload, Payload]:
@@ -198,8 +187,12 @@ def _mean_and_differences(x: Any, dim: Any, wide: torch.dtype) -> tuple[Payload,
 
 def _variance_of(x: Any, dim: Any, wide: torch.dtype, correction: float, *, keepdim: bool) -> Payload:
     _, centred = _mean_and_differences(x, dim, wide)
-    squares = PayloadTensor(torch.from_numpy(algebra.multiply(centred, centred, format_of(wide))), wide)
-    return _mean_of(squares, dim, wide, keepdim=keepdim, fewer=correction)
+    return _mean_square(centred, dim, wide, keepdim=keepdim, fewer=correction)
+
+
+def _mean_square(payload: Payload, dim: Any, wide: torch.dtype, *, keepdim: bool, fewer: float = 0) -> Payload:
+    squares = PayloadTensor(torch.from_numpy(algebra.multiply(payload, payload, format_of(wide))), wide)
+    return _mean_of(squares, dim, wide, keepdim=keepdim, fewer=fewer)
 
 
 def _variance(x: Any, dim: Any = None, *, correction: Any = 1, keepdim: bool = False) -> PayloadTensor:
@@ -276,10 +269,8 @@ def _layer_norm(x: Any, shape: Any, weight: Any, bias: Any, eps: float) -> tuple
 def _rms_norm(x: Any, shape: Any, weight: Any, eps: float | None) -> tuple[PayloadTensor, ...]:
     wide, dim = _wide(x.dtype), list(range(-len(shape), 0))
     payload, format = _payload_in(x, wide), format_of(wide)
-    squares = PayloadTensor(torch.from_numpy(algebra.multiply(payload, payload, format)), wide)
-    variance = _mean_of(squares, dim, wide, keepdim=True)
-    epsilon = torch.finfo(x.dtype).eps if eps is None else eps
-    rstd = algebra.rsqrt(algebra.add(variance, _payload_in(epsilon, wide), format), format)
+    epsilon = _payload_in(torch.finfo(x.dtype).eps if eps is None else eps, wide)
+    rstd = algebra.rsqrt(algebra.add(_mean_square(payload, dim, wide, keepdim=True), epsilon, format), format)
     return _tensor(_normalize(payload, rstd, weight, None, wide), wide, x.dtype), _tensor(rstd, wide, wide)
 
 
@@ -308,10 +299,6 @@ def _where(condition: Any, x: Any, y: Any) -> PayloadTensor:
     return _tensor(np.where(condition.numpy(), _payload_in(x, dtype), _payload_in(y, dtype)), dtype, dtype)
 
 
-def _masked_fill(x: Any, mask: Any, value: Any) -> PayloadTensor:
-    return _to(_where(mask, _to(value, x.dtype), x), x.dtype)
-
-
 def _copy_to(x: Any, *, dtype: Any = None, **options: Any) -> Any:
     """Convert to another dtype; integers take part as their numbers."""
     if dtype is None or dtype == x.dtype:
@@ -330,10 +317,6 @@ def _fill(x: Any, value: Any) -> Any:
     return _copy_into(x, _payload_tensor(torch.as_tensor(value, dtype=x.dtype)).expand(x.shape))
 
 
-def _unary(function: Callable[..., Payload]) -> Callable[..., PayloadTensor]:
-    return lambda x: _elementwise(function, x)
-
-
 _RULES: dict[str, Callable[..., Any]] = {
     "add": partial(_add, algebra.add),
     "sub": partial(_add, algebra.subtract),
@@ -349,7 +332,7 @@ _RULES: dict[str, Callable[..., Any]] = {
     "clamp_min": _clamp,
     "clamp_max": lambda x, high: _clamp(x, None, high),
     "where": _where,
-    "masked_fill": _masked_fill,
+    "masked_fill": lambda x, mask, value: _to(_where(mask, _to(value, x.dtype), x), x.dtype),
     **{
         name: partial(_compare, function)
         for name, function in (
@@ -358,17 +341,17 @@ _RULES: dict[str, Callable[..., Any]] = {
         )
     },
     **{
-        name: _unary(getattr(algebra, function))
+        name: partial(_elementwise, getattr(algebra, function))
         for name, function in (
             *((name, name) for name in ("exp", "exp2", "sin", "cos", "sqrt", "rsqrt", "log")),
             *(("neg", "negate"), ("abs", "absolute"), ("reciprocal", "inverse")),
         )
     },
-    **{name: _unary(partial(algebra.tag, operation=name)) for name in ("log2", "erf", "floor", "ceil")},
+    **{name: partial(_elementwise, partial(algebra.tag, operation=name)) for name in ("log2", "erf", "floor", "ceil")},
     "sigmoid": _sigmoid,
     "silu": _silu,
-    "sum": _sum,
-    "mean": _mean,
+    "sum": partial(_reduce, _sum_of),
+    "mean": partial(_reduce, _mean_of),
     "var": _variance,
     "amax": partial(_extreme, np.max),
     "amin": partial(_extreme, np.min),
@@ -423,9 +406,7 @@ def _move_elements(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 
 def _dtype_among(args: Any) -> torch.dtype:
-    dtypes: list[torch.dtype] = []
-    tree_map(lambda value: dtypes.append(value.dtype) if isinstance(value, PayloadTensor) else None, args)
-    return dtypes[0]
+    return next(value.dtype for value in tree_leaves(args) if isinstance(value, PayloadTensor))
 
 
 def _unknown_operation(operation: str) -> UsageError:

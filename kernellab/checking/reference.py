@@ -203,7 +203,11 @@ def check_of(check: Any) -> ReferenceFunction:
         return check
     if isinstance(check, str):
         needs = tuple(name for name in _names_in(check, "check") if name not in _MODULES)
-        return ReferenceFunction(check, lambda arguments: _value_of(check, {**_modules(), **arguments}, "check"), needs)
+
+        def evaluate(arguments: Mapping[str, Any]) -> Any:
+            return _value_of(check, {**{name: import_module(name) for name in _MODULES}, **arguments}, "check")
+
+        return ReferenceFunction(check, evaluate, needs)
     if callable(check):
         name = getattr(check, "__name__", type(check).__name__)
         values = partial(call_by_name, check, what=f"check {name}", owner="the kernel has")
@@ -249,25 +253,31 @@ def reference_of(check: ReferenceFunction, arguments: Mapping[str, Any]) -> Refe
     Raises:
         UsageError: it cannot be computed, or is not a tensor, tuple or dict of them, or an argument has no data.
     """
+    import torch  # a launch needs it anyway
+
     check.require(arguments)
     for name, tensor in memory_of(arguments).items():
         if tensor.device.type == "meta":
             why = f"check needs values, and {name} is a tensor without data (device meta)"
             raise UsageError(f"{why}; give it data with torch.empty_like.")
+    own = {tensor.untyped_storage().data_ptr() for tensor in memory_of(arguments).values()}
     if check.sources is None:
         result = bounded_values(check.values, arguments)
     else:
-        exact = {tensor.untyped_storage().data_ptr() for tensor in memory_of(arguments).values()}
         try:
-            result = bounded_values(check.values, check.sources, exact)
+            result = bounded_values(check.values, check.sources, own)
         except UsageError:  # it may need what copies lack: autograd's graph, or a tensor's identity as a dict key
             result = _with_values(check.values({}))
-    changing = {tensor.untyped_storage().data_ptr() for tensor in memory_of(arguments).values()}
 
     def expected_value(value: Any) -> ExpectedValue | None:
-        expected = _expected_value(value, check.text)
-        shares = expected is not None and expected.value.untyped_storage().data_ptr() in changing
-        return replace(expected, value=expected.value.clone()) if expected is not None and shares else expected
+        if value is None:
+            return None
+        if isinstance(value, int | float | complex):
+            return ExpectedValue(torch.as_tensor(value))
+        if not isinstance(value, ExpectedValue):
+            raise UsageError(f"{_check_name(check.text)} gives a {type(value).__name__}; expected tensors.")
+        is_shared = value.value.untyped_storage().data_ptr() in own  # with an argument, which the launch may change
+        return replace(value, value=value.value.clone()) if is_shared else value
 
     values: Mapping[str, ExpectedValue | None] | tuple[ExpectedValue | None, ...]
     if isinstance(result, Mapping):
@@ -313,22 +323,8 @@ def _with_values(result: Any, unit: float = 0.0) -> Any:
     return ExpectedValue(result.detach(), None, max(unit, unit_of(result.dtype))) if known else result
 
 
-def _expected_value(value: Any, text: str) -> ExpectedValue | None:
-    import torch  # a launch needs it anyway
-
-    if value is None or isinstance(value, ExpectedValue):
-        return value
-    if not isinstance(value, int | float | complex):
-        raise UsageError(f"{_check_name(text)} gives a {type(value).__name__}; expected tensors.")
-    return ExpectedValue(torch.as_tensor(value))
-
-
 def _names_in(text: str, option: str) -> tuple[str, ...]:
-    """Return the free names of an expression.
-
-    Raises:
-        UsageError: it is not an expression.
-    """
+    """Return the free names of an expression; raises `UsageError` where it is none."""
     try:
         tree = ast.parse(text.strip(), mode="eval")
     except SyntaxError as exc:
@@ -338,10 +334,6 @@ def _names_in(text: str, option: str) -> tuple[str, ...]:
     own = {node.id for node in nodes if isinstance(node.ctx, ast.Store)}
     own |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
     return tuple(dict.fromkeys(n.id for n in nodes if n.id not in own and not hasattr(builtins, n.id)))
-
-
-def _modules() -> dict[str, Any]:
-    return {name: import_module(name) for name in _MODULES}
 
 
 def _value_of(text: str, namespace: Mapping[str, Any], option: str) -> Any:

@@ -95,11 +95,16 @@ def largest_of(dtype: Any) -> float:
     return float(torch.finfo(dtype).max) if dtype.is_floating_point or dtype.is_complex else math.inf
 
 
+def magnitude_of(values: Any) -> Any:
+    """Return the magnitude of each element, in float64."""
+    return values.abs().double() if values.is_complex() else values.double().abs()
+
+
 def allowed_error(got: Any, want: Any, error: Any) -> Any:
     """Return the bound of each element: its error before rounding, and the rounding to the output's format."""
     import torch
 
-    size = (want.abs() if want.is_complex() else want.double().abs()).double().nan_to_num(0.0, 0.0, 0.0)
+    size = magnitude_of(want).nan_to_num(0.0, 0.0, 0.0)
     rounded = unit_of(got.dtype) * size + smallest_of(got.dtype)
     return rounded + (error.double() if isinstance(error, torch.Tensor) else error)
 
@@ -109,8 +114,7 @@ def error_of_unknown(got: Any, want: Any, unit: float) -> float:
     if not (got.is_floating_point() or got.is_complex()) or not want.numel():
         return 0.0
     coarsest = max(unit, unit_of(got.dtype), unit_of(want.dtype))
-    sizes = (want.abs() if want.is_complex() else want.double().abs()).double()
-    return share_of_largest(coarsest) * float(sizes.nan_to_num(0.0, 0.0, 0.0).max())
+    return share_of_largest(coarsest) * float(magnitude_of(want).nan_to_num(0.0, 0.0, 0.0).max())
 
 
 def is_within(got: Any, want: Any, difference: Any, allowed: Any) -> Any:
@@ -132,15 +136,9 @@ def distance(got: Any, want: Any) -> Any:
         return (got - want).abs().double()
     if got.is_floating_point() or want.is_floating_point():
         return (got.double() - want.double()).abs()
-    a, b = _long(got), _long(want)
+    a, b = got.long(), want.long()
     rough = (a.double() - b.double()).abs()
     return a.sub(b).double().abs().where(rough < 2.0**62, rough)  # a larger distance overflows 64 bits
-
-
-def _long(values: Any) -> Any:
-    import torch
-
-    return values if values.dtype == torch.int64 else values.to(torch.int64)
 
 
 def _lacks_infinity(dtype: Any) -> bool:

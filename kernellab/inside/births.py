@@ -14,12 +14,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernellab.errors import KernellabError, RunError
-from kernellab.inside.recorded_launch import program_at, record_launch
+from kernellab.inside.recorded_launch import record_launch
 from kernellab.inside.values import Values
 from kernellab.ir.operations import Access
 from kernellab.launch.arguments import members_of, memory_of
 from kernellab.launch.memory import copy_arguments
-from kernellab.launch.recorded_values import NonFinite, NonFiniteEvent, Program, RecordedValue, RecordRequest, ValueKind
+from kernellab.launch.recorded_values import (
+    NonFinite,
+    NonFiniteEvent,
+    Program,
+    RecordedValue,
+    RecordRequest,
+    program_at,
+)
 from kernellab.launch.recording import LaunchRecord, UndoLog
 from kernellab.launch.run import Watch, on_cpu
 from kernellab.registry import Session
@@ -69,7 +76,7 @@ def births_in(values: Values) -> tuple[Birth, ...]:
     """The births behind the first store with a NaN or, if there is none, with an infinity; the earliest first."""
     for kind in NonFinite:
         for store in values.values:
-            if store.kind in {ValueKind.STORE, ValueKind.ATOMIC} and _count(store, kind):
+            if store.kind.is_store and _count(store, kind):
                 return tuple(_births_behind(values, store, kind))
     return ()
 
@@ -161,26 +168,18 @@ def _first_bad_element(record: LaunchRecord, kind: NonFinite, names: Collection[
     is_bad = torch.isnan if kind is NonFinite.NAN else torch.isinf
     for name, tensor in memory_of(record.arguments).items():
         if name in names and tensor.is_floating_point() and tensor.numel():
-            bad = is_bad(_comparable(tensor)).flatten()
+            bad = is_bad(tensor.float() if tensor.element_size() == 1 else tensor).flatten()  # isnan takes no float8
             if bool(bad.any()):
                 return name, int(bad.int().argmax())
     return None
 
 
-def _comparable(tensor: Any) -> Any:
-    return tensor.float() if tensor.element_size() == 1 else tensor
-
-
 def _writer_of(session: Session, record: LaunchRecord, name: str, element: int) -> Program | None:
     """The program that wrote an element, in the order of the elements of the argument."""
-    import numpy as np
-
     assert record.grid is not None, "it was launched"
     accesses = session.runtime.accesses_on_cpu(record, on_cpu(copy_arguments(record.arguments)), Watch(), _TIMEOUT_S)
-    number = int(np.frombuffer(accesses.writers[name], np.int32)[element]) - 1
-    if number < 0:
-        return None
-    return program_at(record.grid, number)
+    number = accesses.writer(name, element)
+    return None if number is None else program_at(record.grid, number)
 
 
 def _program_of_atomic(session: Session, record: LaunchRecord, kind: NonFinite, name: str) -> Program | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,12 +16,12 @@ from kernellab.inside.first_difference import (
     first_rounding_of,
 )
 from kernellab.inside.logged_launch import values_where_launched
-from kernellab.inside.recorded_launch import launch_of_call, program_at, programs_in, record_launch
+from kernellab.inside.recorded_launch import launch_of_call, options_of, programs_in, record_launch
 from kernellab.inside.values import Values
 from kernellab.launch.arguments import memory_of
 from kernellab.launch.calls import UserCall
 from kernellab.launch.memory import copy_arguments
-from kernellab.launch.recorded_values import Program, RecordRequest
+from kernellab.launch.recorded_values import Program, RecordRequest, program_at
 from kernellab.launch.run import ElementAccesses, Watch
 from kernellab.registry import Session
 from kernellab.timing.launches import KernelLaunch
@@ -46,28 +46,26 @@ def first_difference_of_calls(
         UsageError: ``other`` is none of these, or the grid has no such program.
         LaunchError: the arguments do not fit one of the kernels.
     """
+
+    def record(launch: KernelLaunch, *, is_wide: bool) -> Values:
+        return record_launch(session, launch, RecordRequest(chosen, is_wide=is_wide), timeout_s)
+
     left = launch_of_call(session, call)
     name = label or left.job.closure.name
     if isinstance(other, str) and other == FLOAT64:
         chosen = programs_in(left.grid, programs or _spread_programs(left.grid))
-        return first_rounding_of(name, *(_record(session, left, chosen, timeout_s, wide) for wide in (False, True)))
+        return first_rounding_of(name, record(left, is_wide=False), record(left, is_wide=True))
     if isinstance(other, str) and other in _DEVICES:
         chosen = programs_in(left.grid, programs or _spread_programs(left.grid))
         gpu = values_where_launched(session, call, chosen, None, timeout_s)
         if gpu.where != "gpu":
             raise UsageError(f"other is {other!r}; pass tensors of a GPU to compare it with the CPU.")
-        return difference_of_devices(
-            name, gpu, *(_record(session, left, chosen, timeout_s, wide) for wide in (False, True))
-        )
+        return difference_of_devices(name, gpu, record(left, is_wide=False), record(left, is_wide=True))
     right, names = _other_launch(session, call, other, name)
     if left.grid != right.grid:
         raise UsageError(f"The grids {left.grid} and {right.grid} differ; compare configs with equal blocks.")
     chosen = programs_in(left.grid, programs) if programs else _programs_that_differ(session, left, right, timeout_s)
-
-    def record(side: int, is_wide: bool) -> Values:
-        return _record(session, (left, right)[side], chosen, timeout_s, is_wide)
-
-    return first_difference_of(names, record)
+    return first_difference_of(names, lambda side, is_wide: record((left, right)[side], is_wide=is_wide))
 
 
 def _other_launch(session: Session, call: UserCall, other: Any, name: str) -> tuple[KernelLaunch, tuple[str, str]]:
@@ -77,18 +75,12 @@ def _other_launch(session: Session, call: UserCall, other: Any, name: str) -> tu
         launch = launch_of_call(session, replace(call, kernel=session.bind(kernel)))
         there = str(other) if isinstance(other, str) else launch.job.closure.name
         return launch, (name, there if there != name else f"{name} (other)")
-    options = getattr(other, "all_kwargs", lambda: other)()
-    if not isinstance(options, Mapping):
+    options = options_of(other)
+    if options is None:
         expected = 'a kernel, the name of a kept one, a triton.Config, a dict of options, "float64" or "cpu"'
         raise UsageError(value_message("other", other, expected))
     changed = launch_of_call(session, replace(call, meta={**call.meta, **options}))
     return changed, (name, ", ".join(f"{key}={value}" for key, value in options.items()))
-
-
-def _record(
-    session: Session, launch: KernelLaunch, programs: tuple[Program, ...], timeout_s: float, is_wide: bool
-) -> Values:
-    return record_launch(session, launch, RecordRequest(programs, is_wide=is_wide), timeout_s)
 
 
 def _programs_that_differ(
@@ -109,8 +101,9 @@ def _programs_that_differ(
             continue
         element = _first_difference(tensor, there)
         if element is not None:
-            numbers = [_writer(written.writers.get(name), element) for written in (accesses, more)]
-            return tuple(dict.fromkeys(program_at(left.grid, number) for number in numbers if number >= 0)) or spread
+            numbers = [side.writer(name, element) for side in (accesses, more) if name in side.writers]
+            programs = dict.fromkeys(program_at(left.grid, number) for number in numbers if number is not None)
+            return tuple(programs) or spread
     return spread
 
 
@@ -133,12 +126,6 @@ def _first_difference(one: Any, other: Any) -> int | None:
         return None
     far = (left - right).abs().nan_to_num(math.inf, math.inf, math.inf) > 1e-3 * left.abs().nan_to_num(0, 0, 0).max()
     return int(((differs & far) if bool((differs & far).any()) else differs).int().argmax())
-
-
-def _writer(writers: bytes | None, element: int) -> int:
-    import numpy as np
-
-    return -1 if writers is None else int(np.frombuffer(writers, np.int32)[element]) - 1
 
 
 def _spread_programs(grid: tuple[int, int, int]) -> list[Program]:

@@ -132,11 +132,6 @@ def kl_iterate(region, site: tl.constexpr):
     kl_note(region, site)
 
 
-def kl_enter(region, site: tl.constexpr, call: tl.constexpr):
-    """Add the entry of a call."""
-    kl_note(region, site, call)
-
-
 def kl_put(region, value, site: tl.constexpr, part: tl.constexpr):
     """Add an entry with a tensor: site, part, type, rank, shape, then its elements in their order."""
     words: tl.constexpr = 8 + (value.numel * kl_stored_bytes(value.dtype) + 7) // 8
@@ -223,12 +218,7 @@ def kl_load(
 ):
     """A load, with its entries."""
     value = tl.load(
-        pointer,
-        mask,
-        other,
-        cache_modifier=cache_modifier,
-        eviction_policy=eviction_policy,
-        volatile=volatile,
+        pointer, mask, other, cache_modifier=cache_modifier, eviction_policy=eviction_policy, volatile=volatile
     )
     kl_access(region, site, pointer, mask, value)
     return value

@@ -17,7 +17,7 @@ from kernellab.checking.payload_tensor import in_algebra
 from kernellab.checking.reference import call_by_name
 from kernellab.display import Drawable
 from kernellab.errors import CannotRun, KernellabError, UsageError, plural, value_message
-from kernellab.inside.recorded_launch import launch_of_call
+from kernellab.inside.recorded_launch import launch_of_call, options_of
 from kernellab.ir.effects import Effects
 from kernellab.launch.arguments import memory_of, values_of
 from kernellab.launch.calls import UserCall
@@ -245,8 +245,8 @@ def _other_call(session: Session, call: UserCall, other: Any) -> UserCall | None
     if isinstance(other, tuple) and len(other) == 3 and is_kernel(other[0]) and isinstance(other[2], Mapping):
         kernel, grid, meta = other
         return UserCall(session.bind(kernel), grid, call.args, {**call.meta, **meta})
-    options = getattr(other, "all_kwargs", lambda: other)()
-    if isinstance(options, Mapping):
+    options = options_of(other)
+    if options is not None:
         return replace(call, meta={**call.meta, **options})
     if callable(other):
         return None
@@ -269,8 +269,8 @@ def _with_names_of(outcome: AlgebraOutcome, call: UserCall, other: UserCall) -> 
 
 
 def _names(left: str, right: str, other: Any) -> tuple[str, str]:
-    options = getattr(other, "all_kwargs", lambda: other)()
-    if isinstance(options, Mapping):
+    options = options_of(other)
+    if options is not None:
         return left, ", ".join(f"{name}={value}" for name, value in options.items()) or f"{left} (other)"
     return left, right if right != left else f"{left} (other)"
 

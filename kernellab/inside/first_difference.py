@@ -13,8 +13,11 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
+from kernellab.checking.comparison import index_of
 from kernellab.display import Drawable
 from kernellab.errors import plural
 from kernellab.inside.line_pairs import ValuePair, value_pairs
@@ -32,7 +35,6 @@ _ROUNDINGS = {"fp16": 2.0**-11, "bf16": 2.0**-8, "fp8e4nv": 2.0**-4, "fp8e5": 2.
 _FLOAT32 = 2.0**-24
 _ROUNDINGS_ALLOWED = 4.0
 _ATOMIC = re.compile(r"\batomic_(\w+)\s*\(")
-_STORES = frozenset({ValueKind.STORE, ValueKind.ATOMIC})
 
 
 @dataclass(frozen=True)
@@ -129,30 +131,25 @@ class _Difference:
     allowed: float
 
 
-def first_difference_of(
-    names: tuple[str, str], record: Callable[[int, bool], Values], *, compares_types: bool = True
-) -> FirstDifference:
+def first_difference_of(names: tuple[str, str], record: Callable[[int, bool], Values]) -> FirstDifference:
     """Find the first difference of two recorded sides; ``record(side, is_wide)`` records one of them.
 
-    With ``compares_types``, sides that agree in float64 are compared in their own types, too.
+    Sides that agree in float64 are compared in their own types, too.
     """
     wide = record(0, True), record(1, True)
     pairs = value_pairs(*wide)
-    programs = wide[0].programs
     if not stores_agree(*wide, _EQUAL):
         for pair in pairs:
             difference = _value_difference(pair) or _operation_difference(wide, pair)
             if difference is not None:
-                return _result(names, wide, pair, difference, len(pairs), programs)
-    if compares_types:
-        own = record(0, False), record(1, False)
-        tolerance = max(
-            (_rounding(value) for values in own for value in values.values if _is_float_store(value)), default=0
-        )
-        if not stores_agree(*own, _ROUNDINGS_ALLOWED * tolerance + 64 * _FLOAT32):
-            for pair, difference in _precision_differences(own, wide):
-                return _result(names, own, pair, difference, len(pairs), programs)
-    return FirstDifference(names, compared=len(pairs), programs=programs, failure=_failure_of(wide), grid=wide[0].grid)
+                return _result(names, wide, pair, difference, len(pairs))
+    own = record(0, False), record(1, False)
+    stores = [value for values in own for value in values.values if value.kind.is_store]
+    tolerance = max((_rounding(value) for value in stores if value.data.dtype.kind == "f"), default=0)
+    if not stores_agree(*own, _ROUNDINGS_ALLOWED * tolerance + 64 * _FLOAT32):
+        for pair, difference in _precision_differences(own, wide):
+            return _result(names, own, pair, difference, len(pairs))
+    return _no_difference(names, wide, len(pairs))
 
 
 def difference_of_devices(name: str, gpu: Values, own: Values, wide: Values) -> FirstDifference:
@@ -167,15 +164,13 @@ def difference_of_devices(name: str, gpu: Values, own: Values, wide: Values) -> 
     names = (f"{name} on the CPU", f"{name} on the GPU")
     for pair in pairs:
         left = pair.left
-        error = None if left is None else errors.get(id(left))
-        spread = 0.0 if error is None or not error.size else float(error.max())
-        share = 0.0 if left is None else _TIMES_THE_ERROR * (spread + _rounding(left) * _scale(left))
-        difference = _value_difference(pair, share)
+        allowed = 0.0
+        if left is not None:
+            allowed = _TIMES_THE_ERROR * (_largest(errors.get(id(left))) + _rounding(left) * _scale(left))
+        difference = _value_difference(pair, allowed)
         if difference is not None:
-            return _result(names, (own, gpu), pair, difference, len(pairs), own.programs)
-    return FirstDifference(
-        names, compared=len(pairs), programs=own.programs, failure=_failure_of((own, gpu)), grid=own.grid
-    )
+            return _result(names, (own, gpu), pair, difference, len(pairs))
+    return _no_difference(names, (own, gpu), len(pairs))
 
 
 def _is_left_out(value: RecordedValue | None, functions: Collection[tuple[str, tuple[int, ...]]]) -> bool:
@@ -196,9 +191,10 @@ def first_rounding_of(name: str, own: Values, wide: Values) -> FirstDifference:
     errors = _errors(own, wide)
     lost: list[float] = []
     pairs = list(_same_places(own.values, wide.values))
+    names = (f"{name} in float64", name)
     for value, exact in pairs:
         error = errors.get(id(value))
-        share = 0.0 if error is None or not error.size else float(error.max()) / (_scale(exact) or 1.0)
+        share = _largest(error) / (_scale(exact) or 1.0)
         before = max((lost[at] for at in value.reads if at < len(lost)), default=0.0)
         allowed = _TIMES_THE_ERROR * (before + _rounding(value))
         lost.append(share)
@@ -206,24 +202,30 @@ def first_rounding_of(name: str, own: Values, wide: Values) -> FirstDifference:
             element = _first(error)
             numbers = (float(exact.data[element]), float(value.data[element]))
             difference = _Difference("value", element, numbers, allowed * _scale(exact))
-            names, pair = (f"{name} in float64", name), ValuePair(exact, value)
-            return _result(names, (wide, own), pair, difference, len(pairs), own.programs)
-    names = (f"{name} in float64", name)
-    return FirstDifference(
-        names, compared=len(pairs), programs=own.programs, failure=_failure_of((wide, own)), grid=own.grid
-    )
+            return _result(names, (wide, own), ValuePair(exact, value), difference, len(pairs))
+    return _no_difference(names, (wide, own), len(pairs))
 
 
-def _failure_of(sides: tuple[Values, Values]) -> str:
-    """Why a side stopped early, "" where none did."""
-    return sides[0].failure or sides[1].failure or ""
+def _no_difference(names: tuple[str, str], sides: tuple[Values, Values], compared: int) -> FirstDifference:
+    left, right = sides
+    failure = left.failure or right.failure or ""
+    return FirstDifference(names, compared=compared, programs=left.programs, failure=failure, grid=left.grid)
+
+
+def _largest(error: NDArray[Any] | None) -> float:
+    """The largest of the errors of a tile, 0 if there is none."""
+    return 0.0 if error is None or not error.size else float(error.max())
 
 
 def _scale(value: RecordedValue) -> float:
-    """The largest finite magnitude of a tile, 0 if there is none."""
+    """The largest finite magnitude of a tile of floats, 0 if there is none."""
+    return _largest_finite(value.data) if value.data.dtype.kind == "f" else 0.0
+
+
+def _largest_finite(numbers: NDArray[Any], lanes: bool | NDArray[Any] = True) -> float:
     import numpy as np
 
-    finite = np.abs(value.data[np.isfinite(value.data)]) if value.data.dtype.kind == "f" else value.data.ravel()[:0]
+    finite = np.abs(numbers[np.isfinite(numbers) & lanes])
     return float(finite.max()) if finite.size else 0.0
 
 
@@ -252,11 +254,9 @@ def _stored_values(values: Values) -> dict[tuple[str | None, int, str], float]:
 
     stored: dict[tuple[str | None, int, str], float] = {}
     for value in values.values:
-        if value.kind in _STORES and value.elements is not None:
-            lanes = (
-                np.ones(value.data.shape, bool) if value.mask is None else np.broadcast_to(value.mask, value.data.shape)
-            )
-            elements = np.broadcast_to(value.elements, value.data.shape)[lanes].tolist()
+        if value.kind.is_store and value.elements is not None:
+            lanes = _lanes(value)
+            elements = np.broadcast_to(value.elements, lanes.shape)[lanes].tolist()
             operation = _operation(values, value)
             for element, number in zip(elements, value.data[lanes].tolist(), strict=True):
                 key = (value.argument, element, operation)
@@ -266,35 +266,22 @@ def _stored_values(values: Values) -> dict[tuple[str | None, int, str], float]:
 
 
 def _result(
-    names: tuple[str, str],
-    sides: tuple[Values, Values],
-    pair: ValuePair,
-    difference: _Difference,
-    compared: int,
-    programs: tuple[Program, ...],
+    names: tuple[str, str], sides: tuple[Values, Values], pair: ValuePair, difference: _Difference, compared: int
 ) -> FirstDifference:
-    texts = (line_text(sides[0], pair.left), line_text(sides[1], pair.right))
+    texts = (
+        "" if pair.left is None else sides[0].line_text(pair.left),
+        "" if pair.right is None else sides[1].line_text(pair.right),
+    )
     place = (difference.reason, difference.element, difference.numbers, difference.allowed)
     failure = sides[0].failure if pair.left is None else sides[1].failure if pair.right is None else None
     return FirstDifference(
-        names, pair.left, pair.right, *place, texts, compared, programs, failure or "", grid=sides[0].grid
+        names, pair.left, pair.right, *place, texts, compared, sides[0].programs, failure or "", grid=sides[0].grid
     )
-
-
-def line_text(values: Values, value: RecordedValue | None) -> str:
-    """The text of a value's line, "" for no value."""
-    if value is None:
-        return ""
-    for file, first_line, text in ((values.file, values.first_line, values.source), *values.helpers):
-        lines = text.splitlines()
-        if file == value.file and 0 <= value.line - first_line < len(lines):
-            return lines[value.line - first_line].strip()
-    return ""
 
 
 def _operation(values: Values, value: RecordedValue) -> str:
     """The atomic operation of a value, by the text of its line; "" of a store, or where the line has several."""
-    names = set(_ATOMIC.findall(line_text(values, value))) if value.kind is ValueKind.ATOMIC else set()
+    names = set(_ATOMIC.findall(values.line_text(value))) if value.kind is ValueKind.ATOMIC else set()
     return names.pop() if len(names) == 1 else ""
 
 
@@ -322,22 +309,19 @@ def _value_difference(pair: ValuePair, allowed: float | None = None) -> _Differe
     if not np.array_equal(lanes, _lanes(right)):
         return _Difference("mask", _first(lanes != _lanes(right)), (0.0, 0.0), 0.0)
     if left.elements is not None and right.elements is not None:
-        moved = (np.broadcast_to(left.elements, lanes.shape) != np.broadcast_to(right.elements, lanes.shape)) & lanes
+        elements = [np.broadcast_to(numbers, lanes.shape) for numbers in (left.elements, right.elements)]
+        moved = (elements[0] != elements[1]) & lanes
         if moved.any() or left.argument != right.argument:
             element = _first(moved) if moved.any() else ()
-            sides = [
-                np.broadcast_to(numbers, lanes.shape)[element].flat[0] for numbers in (left.elements, right.elements)
-            ]
-            return _Difference("address", element, (float(sides[0]), float(sides[1])), 0.0)
-    if left.kind not in _STORES:
+            here, there = (float(numbers[element].flat[0]) for numbers in elements)
+            return _Difference("address", element, (here, there), 0.0)
+    if not left.kind.is_store:
         lanes = np.ones(lanes.shape, bool)  # what a load puts into masked lanes counts
     one, other = left.data.astype(np.float64), right.data.astype(np.float64)
-    finite = np.abs(one[np.isfinite(one) & lanes])
-    scale = float(finite.max()) if finite.size else 0.0
     if left.data.dtype.kind != "f" and right.data.dtype.kind != "f":
         allowed = 0.0
     elif allowed is None:
-        allowed = _EQUAL * scale
+        allowed = _EQUAL * _largest_finite(one, lanes)
     with np.errstate(invalid="ignore"):
         differs = ~((np.abs(one - other) <= allowed) | (one == other) | (np.isnan(one) & np.isnan(other))) & lanes
     if not differs.any():
@@ -354,13 +338,7 @@ def _lanes(value: RecordedValue) -> NDArray[Any]:
 
 
 def _first(lanes: NDArray[Any]) -> tuple[int, ...]:
-    import numpy as np
-
-    return tuple(int(index) for index in np.unravel_index(int(lanes.argmax()), lanes.shape))
-
-
-def _is_float_store(value: RecordedValue) -> bool:
-    return value.kind in _STORES and value.data.dtype.kind == "f"
+    return index_of(int(lanes.argmax()), lanes.shape)
 
 
 def _rounding(value: RecordedValue) -> float:
@@ -378,13 +356,11 @@ def _precision_differences(
         one, other = errors[0].get(id(pair.left)), errors[1].get(id(pair.right))
         if pair.left is None or one is None or other is None or one.shape != other.shape or not one.size:
             continue
-        worst = float(np.maximum(one, other).max())
+        worst = np.maximum(one, other)
         best = min(float(one.max()), float(other.max()))
-        finite = np.abs(pair.left.data[np.isfinite(pair.left.data)])
-        scale = float(finite.max()) if finite.size else 0.0
-        allowed = _TIMES_THE_ERROR * best + 64 * _FLOAT32 * scale
-        if worst > allowed:
-            element = _first(np.maximum(one, other))
+        allowed = _TIMES_THE_ERROR * best + 64 * _FLOAT32 * _scale(pair.left)
+        if float(worst.max()) > allowed:
+            element = _first(worst)
             yield pair, _Difference("precision", element, (float(one[element]), float(other[element])), allowed)
 
 
@@ -411,12 +387,5 @@ def _same_places(
     own: Sequence[RecordedValue], wide: Sequence[RecordedValue]
 ) -> Iterator[tuple[RecordedValue, RecordedValue]]:
     """The values of two runs of one kernel, as long as both take the same way."""
-    for value, exact in zip(own, wide, strict=False):
-        if (value.line, value.name, value.iteration, value.kind) != (
-            exact.line,
-            exact.name,
-            exact.iteration,
-            exact.kind,
-        ):
-            return
-        yield value, exact
+    place = attrgetter("line", "name", "iteration", "kind")
+    return takewhile(lambda pair: place(pair[0]) == place(pair[1]), zip(own, wide, strict=False))

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from kernellab.inside.values import Values
-from kernellab.launch.recorded_values import RecordedValue, ValueKind
+from kernellab.launch.recorded_values import RecordedValue
 
 _FileLine = tuple[str | None, int]
 
@@ -32,7 +32,7 @@ def line_pairs(left: Values, right: Values) -> dict[_FileLine, _FileLine]:
     else those that assign the same names.
     """
     pairs: dict[_FileLine, _FileLine] = {}
-    for one, other in zip(_texts(left), _texts(right), strict=False):
+    for one, other in zip(left.texts, right.texts, strict=False):
         pairs |= {
             (one[0], one[1] + here): (other[0], other[1] + there)
             for here, there in _aligned_lines(_statements(one[2]), _statements(other[2]))
@@ -88,15 +88,10 @@ def _names_by_line(values: Values) -> defaultdict[_FileLine, set[str]]:
 def _place(
     value: RecordedValue, line: _FileLine, calls: list[_FileLine], by_name: Collection[_FileLine]
 ) -> tuple[object, ...]:
-    is_store = value.kind in {ValueKind.STORE, ValueKind.ATOMIC}
-    kind = "store" if is_store else "load" if value.name is None else "value"
+    kind = "store" if value.kind.is_store else "load" if value.name is None else "value"
     name = value.name if line in by_name else None
     lines = tuple(number for _, number in calls)
     return (line[1], kind, name, value.program, value.iteration, lines)
-
-
-def _texts(values: Values) -> list[tuple[str, int, str]]:
-    return [(values.file, values.first_line, values.source), *values.helpers]
 
 
 def _statements(text: str) -> list[str]:

@@ -20,7 +20,7 @@ from kernellab.launch.arguments import memory_of, values_of
 from kernellab.launch.calls import UserCall
 from kernellab.launch.memory import span_of
 from kernellab.launch.poison import bits_of
-from kernellab.launch.recorded_values import RecordRequest
+from kernellab.launch.recorded_values import RecordRequest, program_number
 from kernellab.registry.calls import compile_call
 from kernellab.registry.kernels import Session
 from kernellab.timing.launches import Implementation
@@ -134,8 +134,7 @@ def _run_logging(
     import torch  # a launch needs it anyway
 
     launch = plain.kernel_launch
-    x, y, _ = launch.grid
-    numbers = [p + x * (q + y * r) for p, q, r in request.programs]
+    numbers = [program_number(launch.grid, program) for program in request.programs]
     kernel = logging_kernel(closure_to_rewrite(launch.function), request.lines, len(numbers), words)
     buffer = torch.from_numpy(initial_log(kernel, numbers)).to(session.runtime.device)
     copy = rewritten_implementation(session, plain, kernel.closure, {BUFFER: buffer})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -58,6 +58,12 @@ def launch_of_call(session: Session, call: UserCall) -> KernelLaunch:
         arguments = copy_arguments(arguments)
         call_hooks(launch, arguments)
     return replace(launch, arguments=arguments)
+
+
+def options_of(other: Any) -> Mapping[str, Any] | None:
+    """The options that a `triton.Config` or a dict has; None for any other object."""
+    options = getattr(other, "all_kwargs", lambda: other)()
+    return options if isinstance(options, Mapping) else None
 
 
 def zeroed_arguments(call: UserCall) -> tuple[str, ...]:
@@ -121,12 +127,6 @@ def programs_in(grid: tuple[int, int, int], programs: Sequence[Any]) -> tuple[Pr
         UsageError: a program is not such an id, or the grid lacks it.
     """
     return tuple(dict.fromkeys(_program_in(grid, program) for program in programs))
-
-
-def program_at(grid: tuple[int, int, int], number: int) -> Program:
-    """The id of a program by its number in the order of the grid, the first axis fastest."""
-    x_size, y_size, _ = grid
-    return number % x_size, number // x_size % y_size, number // (x_size * y_size)
 
 
 def _program_in(grid: tuple[int, int, int], program: Any) -> Program:

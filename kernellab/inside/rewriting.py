@@ -185,7 +185,7 @@ class _Body:
     def entry(self) -> Iterator[str]:
         """The statements at the begin of a helper: its call, and its parameters."""
         definition = self.edits.definition
-        yield f"kl_enter({_REGION}, {self._add(LogEvent.ENTER, definition)}, kl_call)"
+        yield f"kl_note({_REGION}, {self._add(LogEvent.ENTER, definition)}, kl_call)"
         if self.owner.is_asked(self._line(definition)):
             for name in self._parameters():
                 yield f"kl_keep({_REGION}, {name}, {self._add(LogEvent.PARAMETER, definition, name)})"

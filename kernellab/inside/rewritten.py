@@ -14,11 +14,12 @@ from kernellab._triton.closure import closure_of
 from kernellab._triton.loading import load
 from kernellab._triton.specialize import specialize
 from kernellab.compile.types import job_of
-from kernellab.launch.poison import Poison
 from kernellab.launch.run import Run
 from kernellab.registry.kernels import Session
 from kernellab.source import Closure, JitOptions
 from kernellab.timing.launches import Implementation, copies_to_launch
+
+_SLEEP_CYCLES = 2_000_000  # about a millisecond, in which the host queues what follows
 
 
 def closure_to_rewrite(function: Any) -> Closure:
@@ -53,11 +54,10 @@ def rewritten_implementation(
 
 @dataclass(frozen=True, slots=True)
 class LaunchOnCopies:
-    """A launch on copies: its run, the copied arguments as it left them, and the poison of those only written."""
+    """A launch on copies: its run, and the copied arguments as it left them."""
 
     run: Run
     arguments: Mapping[str, Any]
-    poison: Poison
 
 
 def run_on_copies(
@@ -71,19 +71,12 @@ def run_on_copies(
         KernellabError: the kernel fails, or does not end in time.
     """
     launch, runtime = implementation.kernel_launch, session.runtime
-    copies, poisoned = copies_to_launch(launch, implementation.kernel.effects, runtime.device, zeroed=zeroed)
+    copies, _ = copies_to_launch(launch, implementation.kernel.effects, runtime.device, zeroed=zeroed)
     with runtime.recording(timeout_s=timeout_s) as recorder:
-        _fill_queue(runtime.device)
+        if runtime.device == "cuda":
+            import torch
+
+            # The GPU is busy for a moment, so that the time of the launch has none of the host's.
+            torch.cuda._sleep(_SLEEP_CYCLES)  # type: ignore[no-untyped-call]
         launch.function[launch.grid](**copies.arguments, **launch.options)
-    return LaunchOnCopies(recorder.last_run(launch.function), copies.everything, poisoned)
-
-
-_SLEEP_CYCLES = 2_000_000  # about a millisecond, in which the host queues what follows
-
-
-def _fill_queue(device: str) -> None:
-    """Keep the GPU busy for a moment, so that the time of the next launch has none of the host's."""
-    if device == "cuda":
-        import torch
-
-        torch.cuda._sleep(_SLEEP_CYCLES)  # type: ignore[no-untyped-call]
+    return LaunchOnCopies(recorder.last_run(launch.function), copies.everything)

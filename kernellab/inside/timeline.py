@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.display import Drawable
 from kernellab.errors import plural
+from kernellab.launch.recorded_values import program_at
 from kernellab.workers.forks_and_interrupts import import_uninterrupted
 
 if TYPE_CHECKING:
@@ -176,8 +177,7 @@ class Timeline(Drawable):
 
     def program(self, number: int) -> tuple[int, int, int]:
         """The program id of a number in the grid."""
-        x, y, _ = self.grid
-        return number % x, number // x % y, number // (x * y)
+        return program_at(self.grid, number)
 
     @cached_property
     def frame(self) -> pandas.DataFrame:

@@ -40,40 +40,17 @@ def timeline_of_call(session: Session, call: UserCall, lines: Sequence[int], tim
     """The timeline of a call on the current GPU; of an autotuned kernel, with its best config.
 
     Raises:
-        CannotRun: there is no NVIDIA GPU.
-        UsageError, LaunchError: the call does not fit the kernel, or a line has no statement.
+        CannotRun: there is no NVIDIA GPU: launches run on the CPU, or on a GPU of another vendor.
+        UsageError, LaunchError: the call does not fit the kernel, the grid is empty or too large, or a line has no
+            statement.
         KernellabError: it does not compile, or fails while it runs.
-    """
-    require_clocks(session)
-    plain = compile_call(session, call)
-    require_programs(plain)
-    stamped, kernel = stamped_implementation(session, plain, lines, session.runtime.device)
-    plain_us, stamped_us, notes = _times_us(session, plain, stamped, timeout_s)
-    zeroed = autotune_settings(call.kernel).reset_to_zero
-    run_on_copies(session, stamped, timeout_s, zeroed)  # loads the copy on the device
-    return timeline_of_run(session, stamped, kernel, timeout_s, zeroed, (plain_us, stamped_us), notes)
-
-
-def require_clocks(session: Session) -> None:
-    """Refuse a session that has no NVIDIA GPU.
-
-    Raises:
-        CannotRun: its launches run on the CPU, or on a GPU of another vendor.
     """
     if session.target.backend != "cuda" or not has_gpu(session):
         raise CannotRun(
             "lab.timeline reads the clocks and SM numbers of an NVIDIA GPU, and there is none here; "
             "lab.predict estimates a launch without one."
         )
-
-
-def require_programs(plain: Implementation) -> None:
-    """Refuse a grid without programs, or with too many.
-
-    Raises:
-        LaunchError: it is empty.
-        UsageError: it has more programs than are kept.
-    """
+    plain = compile_call(session, call)
     grid, name = plain.kernel_launch.grid, plain.kernel.kernel
     if 0 in grid:
         raise LaunchError(f"The grid of {name} is {grid}: no program runs, so there is no timeline.", kernel=name)
@@ -82,6 +59,11 @@ def require_programs(plain: Implementation) -> None:
             f"The grid of {name} has {math.prod(grid):,} programs, and a timeline at most {_MOST_PROGRAMS:,}; "
             "give a smaller grid."
         )
+    stamped, kernel = stamped_implementation(session, plain, lines, session.runtime.device)
+    plain_us, stamped_us, notes = _times_us(session, plain, stamped, timeout_s)
+    zeroed = autotune_settings(call.kernel).reset_to_zero
+    run_on_copies(session, stamped, timeout_s, zeroed)  # loads the copy on the device
+    return timeline_of_run(session, stamped, kernel, timeout_s, zeroed, (plain_us, stamped_us), notes)
 
 
 def stamped_implementation(
@@ -115,13 +97,15 @@ def timeline_of_run(
     Raises:
         KernellabError: the launch fails.
     """
+    import torch  # a launch needs it anyway
+
     copied = run_on_copies(session, stamped, timeout_s, zeroed)
     times = times_of_table(copied.arguments[TABLE].cpu().numpy())
     has_device = session.runtime.device == "cuda"
     timeline = Timeline(
         kernel=stamped.kernel.kernel,
         grid=stamped.kernel_launch.grid,
-        device=device_name(_current_device()) if has_device else "",
+        device=device_name(torch.cuda.current_device()) if has_device else "",
         multiprocessors=multiprocessors(),
         sm=times.sm,
         start_us=times.start_us,
@@ -149,12 +133,6 @@ def late_starts(timeline: Timeline, kernel: Compiled) -> tuple[str, ...]:
     return (f"at most {seen} programs ran on an SM at a time, {fit} fit: the others waited for their first turn",)
 
 
-def _current_device() -> int:
-    import torch  # only where there is a GPU
-
-    return int(torch.cuda.current_device())
-
-
 def _times_us(
     session: Session, plain: Implementation, stamped: Implementation, timeout_s: float
 ) -> tuple[float, float, list[str]]:
@@ -170,15 +148,11 @@ def _times_us(
 
 @dataclass(frozen=True, slots=True)
 class StampedKernel:
-    """A kernel with time stamps: its closure, the chosen lines in ascending order, and the columns of its table."""
+    """A kernel with time stamps: its closure, the chosen lines in ascending order, and the int64 per program."""
 
     closure: Closure
     lines: tuple[int, ...]
-
-    @property
-    def columns(self) -> int:
-        """The number of int64 per program."""
-        return FIXED_COLUMNS + (len(self.lines) + 1 if self.lines else 0)
+    columns: int
 
 
 def stamped_kernel(closure: Closure, lines: Sequence[int] = ()) -> StampedKernel:
@@ -204,7 +178,7 @@ def stamped_kernel(closure: Closure, lines: Sequence[int] = ()) -> StampedKernel
                 f"Line {line} of {kernel.name} begins with elif; choose the if before it, or a line in it."
             )
     _add_ends(edits, f"{_mark(FIXED_COLUMNS)}; kl_end(kl_row)" if chosen else "kl_end(kl_row)")
-    return StampedKernel(with_device_functions(closure, {0: edits.result()}), chosen)
+    return StampedKernel(with_device_functions(closure, {0: edits.result()}), chosen, columns)
 
 
 def _mark(part: int) -> str:

@@ -9,14 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.inside.device_texts import DTYPES, NO_ACCESS, POINTER
 from kernellab.inside.rewriting import ENTRY_WORDS, REGION_HEAD, LogEvent, LoggingKernel, LogSite
-from kernellab.launch.recorded_values import (
-    Program,
-    RecordedValue,
-    RecordRequest,
-    ValueKind,
-    steps_within,
-    summary_of,
-)
+from kernellab.inside.values import TORCH_NAMES
+from kernellab.launch.recorded_values import Program, RecordedValue, RecordRequest, ValueKind, steps_within, summary_of
 from kernellab.workers.forks_and_interrupts import import_uninterrupted
 
 if TYPE_CHECKING:
@@ -24,24 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _VALUE, _ADDRESSES, _MASK = 0, 1, 2  # the parts of an access
-_KINDS = {
-    LogEvent.PARAMETER: ValueKind.PARAMETER,
-    LogEvent.ASSIGNMENT: ValueKind.ASSIGNMENT,
-    LogEvent.LOOP_VARIABLE: ValueKind.LOOP,
-    LogEvent.RETURN: ValueKind.RETURN,
-    LogEvent.LOAD: ValueKind.LOAD,
-    LogEvent.STORE: ValueKind.STORE,
-    LogEvent.ATOMIC: ValueKind.ATOMIC,
-}
 _ACCESSES = frozenset({LogEvent.LOAD, LogEvent.STORE, LogEvent.ATOMIC})
-_BITS = {"bf16": "<u2", "fp8e4nv": "u1", "fp8e5": "u1", "fp8e4b15": "u1", "fp8e4b8": "u1", "fp8e5b16": "u1"}
-_TORCH = {
-    "bf16": "bfloat16",
-    "fp8e4nv": "float8_e4m3fn",
-    "fp8e5": "float8_e5m2",
-    "fp8e4b8": "float8_e4m3fnuz",
-    "fp8e5b16": "float8_e5m2fnuz",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +66,7 @@ def entries_of(region: NDArray[np.int64], sites: Sequence[LogSite]) -> Iterator[
             continue
         shape = tuple(int(size) for size in region[at + 4 : at + 4 + rank])
         name, is_pointer = DTYPES[code % POINTER], code >= POINTER
-        stored = np.dtype("<i8" if is_pointer else _BITS.get(name) or _stored_type(name))
+        stored = np.dtype("<i8" if is_pointer else _stored_type(name))
         size_bytes = math.prod(shape) * stored.itemsize
         data = region[at + ENTRY_WORDS :].view(np.uint8)[:size_bytes].view(stored).reshape(shape)
         yield LogEntry(sites[number - 1], part, f"*{name}" if is_pointer else name, _values_of(data, name, is_pointer))
@@ -97,20 +74,22 @@ def entries_of(region: NDArray[np.int64], sites: Sequence[LogSite]) -> Iterator[
 
 
 def _stored_type(name: str) -> str:
-    kinds = {"int1": "?", "fp16": "<f2", "fp32": "<f4", "fp64": "<f8"}
+    kinds = {"int1": "?", "bf16": "<u2", "fp16": "<f2", "fp32": "<f4", "fp64": "<f8"}
     if name in kinds:
         return kinds[name]
+    if name.startswith("fp8"):
+        return "u1"
     return f"<{'u' if name.startswith('u') else 'i'}{int(name.removeprefix('u').removeprefix('int')) // 8}"
 
 
 def _values_of(data: NDArray[Any], name: str, is_pointer: bool) -> NDArray[Any]:
     """The elements as values; types that NumPy lacks as float32."""
-    if is_pointer or name not in _TORCH:
+    if is_pointer or name not in TORCH_NAMES:
         return data.copy()
     import torch
 
     bits = torch.from_numpy(data.copy())
-    values: NDArray[Any] = bits.view(getattr(torch, _TORCH[name])).float().numpy()
+    values: NDArray[Any] = bits.view(getattr(torch, TORCH_NAMES[name])).float().numpy()
     return values
 
 
@@ -291,7 +270,7 @@ class _ProgramReader:
         arguments = [n for n in site.reads if n in self.parameters and n not in frame.latest]
         operands = frame.operands.get((site.statement, frame.iteration), [])
         return RecordedValue(
-            _KINDS[site.event],
+            ValueKind(site.event.value),
             frame.function,
             name,
             site.file,

@@ -11,6 +11,7 @@ from kernellab.compile.argument_values import ArgumentValue
 from kernellab.display import HOOK, Drawable
 from kernellab.errors import UsageError, choice_message
 from kernellab.ir.graph import Graph
+from kernellab.launch.arguments import TRITON_NAMES
 from kernellab.launch.recorded_values import NonFiniteEvent, Program, RecordedValue
 from kernellab.workers.forks_and_interrupts import import_uninterrupted
 
@@ -60,6 +61,19 @@ class Values(Drawable):
         pd = import_uninterrupted("pandas")
         frame = pd.DataFrame([_row(value) for value in self.values], columns=list(_FRAME_COLUMNS))
         return frame.astype({"line": "Int64", "min": "float64", "max": "float64", "mean": "float64"})
+
+    @property
+    def texts(self) -> list[tuple[str, int, str]]:
+        """File, first line and text of the kernel, then of each helper."""
+        return [(self.file, self.first_line, self.source), *self.helpers]
+
+    def line_text(self, value: RecordedValue) -> str:
+        """The text of a value's line, "" where none of `texts` has it."""
+        for file, first_line, text in self.texts:
+            lines = text.splitlines()
+            if file == value.file and 0 <= value.line - first_line < len(lines):
+                return lines[value.line - first_line].strip()
+        return ""
 
     def at(self, line: int) -> tuple[RecordedValue, ...]:
         """The values of a line, in the order of execution.
@@ -130,11 +144,12 @@ def tensor_of(value: RecordedValue) -> torch.Tensor:
     import torch
 
     data = torch.from_numpy(value.data.copy())
-    dtype = _TORCH_DTYPES.get(value.dtype)
+    dtype = TORCH_NAMES.get(value.dtype)
     return data if dtype is None else data.to(getattr(torch, dtype))
 
 
-_TORCH_DTYPES = {"bf16": "bfloat16", "fp8e4nv": "float8_e4m3fn", "fp8e5": "float8_e5m2", "i1": "bool"}
+TORCH_NAMES = {short: name for name, short in TRITON_NAMES.items() if short.startswith(("bf", "fp8"))}
+"""The formats that NumPy lacks, whose tiles are float32, by their names in torch."""
 
 
 def _is_iteration(value: RecordedValue, iteration: int | Sequence[int] | None) -> bool:
@@ -149,13 +164,4 @@ def _row(value: RecordedValue) -> tuple[Any, ...]:
     figures = value.summary
     place = (value.program, value.line, value.function, value.name, value.kind.value, value.iteration)
     counts = (figures.nan, figures.inf, figures.zeros, figures.masked)
-    return (
-        *place,
-        value.shape,
-        value.dtype,
-        figures.min,
-        figures.max,
-        figures.mean,
-        *counts,
-        value.argument,
-    )
+    return (*place, value.shape, value.dtype, figures.min, figures.max, figures.mean, *counts, value.argument)

@@ -36,7 +36,7 @@ from kernellab.interpreter.values import (
     to_values,
     wrap,
 )
-from kernellab.launch.recorded_values import ValueKind
+from kernellab.launch.recorded_values import ValueKind, program_number
 
 _ALIGNMENT = 16
 
@@ -401,8 +401,7 @@ class CheckedBuilder(ArithmeticBuilder):
         self, assembly: str, constraints: str, operands: list[Handle], types: list[Any], is_pure: bool, pack: int
     ) -> Any:
         """Read a special register; other assembly raises `UnsupportedOperation`."""
-        x, y, z = self.grid_idx
-        program = x + self.grid_dim[0] * (y + self.grid_dim[1] * z)
+        program = program_number(self.grid_dim, self.grid_idx)
         value = np.array([register_value(assembly, program, self.options.multiprocessors)])
         self.reads_device_registers = True
         kind = types[0]

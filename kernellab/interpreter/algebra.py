@@ -168,10 +168,6 @@ def _wrap_signed(integers: NDArray[Any], bits: int) -> Payload:
     return reduced
 
 
-def _low_bits(integers: Payload, bits: int) -> NDArray[np.uint64]:
-    return integers.view(np.uint64) & np.uint64(_BITS_OF_64 >> (64 - bits))
-
-
 def canonical(integers: Payload, format: FloatFormat) -> Payload:
     """Reduce integers to payloads; infinities stay."""
     reduced = _wrap_signed(np.asarray(integers).astype(np.int64), format.bits)
@@ -415,6 +411,6 @@ def external(symbol: str, operands: Sequence[Payload], format: FloatFormat) -> P
 def _rotate(x: Payload, amount: int, bits: int) -> Payload:
     if not amount:
         return x
-    unsigned = _low_bits(x, bits)
+    unsigned = x.view(np.uint64) & np.uint64(_BITS_OF_64 >> (64 - bits))
     rotated: Payload = (unsigned << np.uint64(amount) | unsigned >> np.uint64(bits - amount)).view(np.int64)
     return rotated

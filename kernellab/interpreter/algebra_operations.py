@@ -19,7 +19,6 @@ from kernellab.interpreter import algebra
 from kernellab.interpreter.access import CheckedBuilder
 from kernellab.interpreter.algebra import FloatFormat, Payload
 from kernellab.interpreter.faults import UnsupportedOperation
-from kernellab.interpreter.functions import external_function
 from kernellab.interpreter.scaled_operands import scaled_payload
 from kernellab.interpreter.values import (
     ARITHMETIC,
@@ -58,31 +57,30 @@ def algebra_of(builder: CheckedBuilder, is_on: bool) -> Iterator[set[str]]:
 
 def _methods(unmodelled: set[str]) -> dict[str, Callable[..., Any]]:
     """The methods of the builder that take the place of its own."""
-    elementwise: dict[str, tuple[Elementwise, ...]] = {
-        "fadd": (algebra.add,),
-        "fsub": (algebra.subtract,),
-        "fmul": (algebra.multiply,),
-        "fdiv": (algebra.divide,),
-        "precise_divf": (algebra.divide,),
-        "approx_divf": (algebra.divide,),
-        "frem": (algebra.remainder,),
-        "fneg": (algebra.negate,),
-        "fabs": (algebra.absolute,),
-        "fma": (algebra.multiply_add,),
-        "exp": (algebra.exp,),
-        "exp2": (algebra.exp2,),
-        "sin": (algebra.sin,),
-        "cos": (algebra.cos,),
-        "sqrt": (algebra.sqrt,),
-        "precise_sqrt": (algebra.sqrt,),
-        "rsqrt": (algebra.rsqrt,),
+    elementwise: dict[str, Elementwise] = {
+        "fadd": algebra.add,
+        "fsub": algebra.subtract,
+        "fmul": algebra.multiply,
+        "fdiv": algebra.divide,
+        "precise_divf": algebra.divide,
+        "approx_divf": algebra.divide,
+        "frem": algebra.remainder,
+        "fneg": algebra.negate,
+        "fabs": algebra.absolute,
+        "fma": algebra.multiply_add,
+        "exp": algebra.exp,
+        "exp2": algebra.exp2,
+        "sin": algebra.sin,
+        "cos": algebra.cos,
+        "sqrt": algebra.sqrt,
+        "precise_sqrt": algebra.sqrt,
+        "rsqrt": algebra.rsqrt,
     }
-    tags = {name: (partial(_tag, name),) for name in ("log", "log2", "erf", "floor", "ceil")}
-    methods = {f"create_{name}": partial(_elementwise, *function) for name, function in (elementwise | tags).items()}
+    tags = {name: partial(algebra.tag, operation=name) for name in ("log", "log2", "erf", "floor", "ceil")}
     constants = (("fp16", tl.float16), ("bf16", tl.bfloat16), ("fp32", tl.float32), ("fp64", tl.float64))
     fp8 = (("fp8e4nv", tl.float8e4nv), ("fp8e5", tl.float8e5))
     return {
-        **{name: _with_builder_second(method) for name, method in methods.items()},
+        **{f"create_{name}": partial(_elementwise, function) for name, function in (elementwise | tags).items()},
         **{f"get_{name}": partial(_constant, dtype) for name, dtype in (*constants, *fp8)},
         "binary_op": _binary_op,
         "ternary_op": _other_op,
@@ -97,15 +95,7 @@ def _methods(unmodelled: set[str]) -> dict[str, Callable[..., Any]]:
     }
 
 
-def _with_builder_second(method: Callable[..., Handle]) -> Callable[..., Handle]:
-    return lambda builder, *operands: method(*operands)
-
-
-def _tag(name: str, x: Payload, format: FloatFormat) -> Payload:
-    return algebra.tag(x, name, format)
-
-
-def _elementwise(function: Elementwise, *operands: Handle) -> Handle:
+def _elementwise(function: Elementwise, builder: CheckedBuilder, *operands: Handle) -> Handle:
     dtype = operands[-1].dtype.scalar
     result = Handle(function(*(operand.data for operand in operands), format=format_of(dtype)), dtype)
     return add_operand_taints(result, *operands)
@@ -142,13 +132,19 @@ def _cast(unmodelled: set[str], builder: CheckedBuilder, src: Handle, dst_type: 
     if holds_payloads(source) and holds_payloads(target):
         data = algebra.cast(src.data, format_of(source), format_of(target))
         return add_operand_taints(Handle(data, target), src)
-    if holds_payloads(source):
-        unmodelled.add("a cast from float to integer")
-        numbers = add_operand_taints(Handle(from_payload(src.data, source), source), src)
-        return CheckedBuilder.create_fp_to_fp(builder, numbers, dst_type, None)
     if holds_payloads(target):
         return add_operand_taints(wrap(src.data.astype(np.float64), target), src)
-    return CheckedBuilder.create_fp_to_fp(builder, src, dst_type, None)
+    if holds_payloads(source):
+        unmodelled.add("a cast from float to integer")
+    return CheckedBuilder.create_fp_to_fp(builder, _as_numbers(src), dst_type, None)
+
+
+def _as_numbers(block: Handle) -> Handle:
+    """A block of payloads as real numbers; any other as it is."""
+    dtype = block.dtype.scalar
+    if not holds_payloads(dtype):
+        return block
+    return add_operand_taints(Handle(from_payload(block.data, dtype), dtype), block)
 
 
 def _bitcast(unmodelled: set[str], builder: CheckedBuilder, src: Handle, dst_type: Any) -> Handle:
@@ -191,7 +187,7 @@ def _dot_scaled(unmodelled: set[str], builder: CheckedBuilder, *operands: Any) -
     """Multiply scaled blocks of payloads of fp16, where one of them has that type, or else of bf16."""
     *pairs, _fast_math, lhs_k_pack, rhs_k_pack, accumulator = operands
     (left, left_scale, _), (right, right_scale, _) = pairs[:3], pairs[3:]
-    is_fp16 = tl.float16 in {left.dtype.scalar, right.dtype.scalar}
+    dtype = tl.float16 if tl.float16 in {left.dtype.scalar, right.dtype.scalar} else tl.bfloat16
     sides = ((left, left_scale, lhs_k_pack, False), (right, right_scale, rhs_k_pack, True))
     first, second = (
         scaled_payload(
@@ -199,13 +195,12 @@ def _dot_scaled(unmodelled: set[str], builder: CheckedBuilder, *operands: Any) -
             _format_or_none(value),
             None if scale is None else scale.data,
             None if scale is None else _format_or_none(scale),
-            is_fp16=is_fp16,
+            format_of(dtype),
             k_pack=k_pack,
             is_rhs=is_rhs,
         )
         for value, scale, k_pack, is_rhs in sides
     )
-    dtype = tl.float16 if is_fp16 else tl.bfloat16
     return _dot(unmodelled, builder, Handle(first, dtype), Handle(second, dtype), accumulator, None, None)
 
 
@@ -224,12 +219,5 @@ def _external(
         data = algebra.external(symbol, [argument.data for argument in arguments], format_of(result))
         shape = np.broadcast_shapes(*(argument.data.shape for argument in arguments))
         return add_operand_taints(Handle(np.broadcast_to(data, shape), result), *arguments)
-    function = external_function(symbol)
-    if function is None:
-        raise UnsupportedOperation(f"the external function {symbol}")
-    scalars = [argument.dtype.scalar for argument in arguments]
-    numbers = [
-        from_payload(argument.data, scalar) if holds_payloads(scalar) else argument.data
-        for argument, scalar in zip(arguments, scalars, strict=True)
-    ]
-    return add_operand_taints(wrap(function(*numbers), result), *arguments)
+    numbers = [_as_numbers(argument) for argument in arguments]
+    return CheckedBuilder.create_extern_elementwise(builder, library, path, symbol, numbers, kind, is_pure)

@@ -304,8 +304,6 @@ class ArithmeticBuilder(upstream.InterpreterBuilder):  # type: ignore[misc]
 
     def create_fma(self, x: Handle, y: Handle, z: Handle) -> Handle:
         """Multiply and add, rounded once: the product of two float32 numbers is exact in float64."""
-        if z.data.dtype == np.float64:
-            return add_operand_taints(wrap(x.data * y.data + z.data, z.dtype.scalar), x, y, z)
         exact = np.multiply(x.data, y.data, dtype=np.float64) + z.data
         return add_operand_taints(wrap(exact, z.dtype.scalar), x, y, z)
 

@@ -16,9 +16,9 @@ import numpy as np
 import triton
 
 from kernellab.errors import Place, plural
+from kernellab.launch.recorded_values import Program
 from kernellab.launch.run import Finding, FindingKind, Severity
 
-Program = tuple[int, int, int]
 Line = tuple[str, int]
 """A file and a line of it."""
 _Key = tuple[FindingKind, Severity, str | None, Line | None]

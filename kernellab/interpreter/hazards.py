@@ -18,10 +18,11 @@ from typing import Any, Literal
 import numpy as np
 from triton._C.libtriton import interpreter as native
 
-from kernellab.interpreter.faults import Findings, Program
+from kernellab.interpreter.faults import Findings
 from kernellab.interpreter.ordering import MANY, Ordering, UpdaterSets
 from kernellab.interpreter.values import Array
 from kernellab.launch.arguments import Launch, TensorSpec, tensors_of
+from kernellab.launch.recorded_values import Program, program_at
 from kernellab.launch.run import FindingKind, Severity
 
 ShadowArray = Literal["writers", "readers", "updaters", "unwritten", "members"]
@@ -152,6 +153,11 @@ class MemoryRegion:
     def element_index(self, address: int) -> int:
         """Return the offset of an address from the pointer, in elements, rounded down."""
         return (address - self.start) // self.spec.itemsize
+
+    def element_indices(self, addresses: Array) -> Array:
+        """Return the offsets of addresses from the pointer, in elements, rounded down."""
+        indices: Array = (addresses - np.uint64(self.start)).astype(np.int64) // self.spec.itemsize
+        return indices
 
 
 def regions_of(launch: Launch, base_address: int) -> tuple[tuple[Storage, ...], dict[int, MemoryRegion]]:
@@ -419,6 +425,4 @@ class Hazards:
                 self.findings.add(FindingKind.OVERLAP, region.name, detail, int(lanes.sum()), severity=severity)
 
     def _program(self, tag: int) -> Program:
-        number = self._ordering.program_of(tag)
-        x, y, _ = self._grid
-        return number % x, number // x % y, number // (x * y)
+        return program_at(self._grid, self._ordering.program_of(tag))

@@ -34,7 +34,7 @@ from kernellab.interpreter import functions
 from kernellab.interpreter.access import CheckedBuilder
 from kernellab.interpreter.faults import InterpretedCheckError
 from kernellab.interpreter.promises import PromiseName
-from kernellab.interpreter.recording import CALLS, RecordingSites, add_record_calls
+from kernellab.interpreter.recording import CALLS, add_record_calls
 from kernellab.interpreter.values import Handle, holds_payloads, numpy_dtype, plain, reuse_types
 
 _PREFIX = "_kernellab_"
@@ -243,10 +243,6 @@ def _as_lambda(expression: ast.expr) -> ast.expr:
     return ast.copy_location(ast.Lambda(no_parameters, expression), expression)
 
 
-def _add_record_calls(file: str, added_lines: int, recorded: RecordingSites, function: ast.FunctionDef) -> None:
-    add_record_calls(function, file, added_lines, recorded, _call_of)
-
-
 _OPERATIONS = "add sub mul truediv floordiv mod and or xor lshift rshift lt le gt ge eq ne"
 
 
@@ -444,7 +440,7 @@ def _transform(rewriter: Any, source: str) -> ast.AST:
     builtins = frozenset(BUILTINS) - function.__globals__.keys()
     recorded = upstream.interpreter_builder.recorded_sites
     added = rewriter.def_file_lineno - 1
-    calls = None if recorded is None else partial(_add_record_calls, rewriter.filename, added, recorded)
-    rewriter.ast_transformer = Transformer(builtins, frozenset(constants), calls)
+    add_calls = partial(add_record_calls, rewriter.filename, added, recorded, _call_of) if recorded else None
+    rewriter.ast_transformer = Transformer(builtins, frozenset(constants), add_calls)
     tree: ast.AST = _transform_as_triton_does(rewriter, source)
     return tree

@@ -20,7 +20,6 @@ from kernellab.interpreter.faults import (
     AccessFault,
     Findings,
     InterpretedCheckError,
-    Program,
     ProgramDeadline,
     StorageIncomplete,
     current_line,
@@ -29,6 +28,7 @@ from kernellab.interpreter.hazards import TAG_SHIFT, Hazards, MemoryRegion, regi
 from kernellab.interpreter.promises import Promises, PromiseTaint
 from kernellab.interpreter.values import Array, Handle, Taint
 from kernellab.launch.arguments import Launch
+from kernellab.launch.recorded_values import Program
 from kernellab.launch.run import ElementAccesses, FindingKind, MaskedLoad, Watch
 
 
@@ -44,7 +44,7 @@ class AccessRecorder:
     def note(self, region: MemoryRegion, addresses: Array, itemsize: int, *, writer: int | None = None) -> None:
         """Record a load at the kernel's addresses, or a store by the program of the number ``writer``."""
         arrays, entry = (self._read, 1) if writer is None else (self._writers, writer + 1)
-        first = (addresses - np.uint64(region.start)).astype(np.int64) // region.spec.itemsize
+        first = region.element_indices(addresses)
         places: Array = (first[:, None] + np.arange(max(1, itemsize // region.spec.itemsize))).ravel()
         entries = _entries_of(arrays, region, np.uint8 if writer is None else np.int32)
         entries[places[(places >= 0) & (places < entries.size)]] = entry
@@ -187,10 +187,9 @@ class CheckedMemory:
 
     def masked_fill(self, pointer: Handle, *, has_other: bool) -> float | None:
         """Return the fill of a watched load's masked lanes, None for the kernel's own."""
-        if self.watcher is None or not pointer.data.size:
+        if self.watcher is None:
             return None
-        region = self.regions.get(int(pointer.data.flat[0]) >> TAG_SHIFT)
-        return self.watcher.note_masked_load(region, has_other=has_other)
+        return self.watcher.note_masked_load(self.region_of(pointer.data), has_other=has_other)
 
     def _check_collisions(self, located: LocatedAccess, values: Array, lanes: Array) -> None:
         """Read a store back: a lane with another value than it wrote shares its element with another lane."""
@@ -331,7 +330,7 @@ class CheckedMemory:
         """Report accesses between the elements of a view, all inside its span."""
         elements = region.elements
         assert elements is not None
-        places = (addresses - np.uint64(region.start)).astype(np.int64) // region.spec.itemsize
+        places = region.element_indices(addresses)
         held = elements[places]
         for step in range(1, itemsize // region.spec.itemsize):
             held &= elements[places + step]
@@ -352,9 +351,13 @@ class CheckedMemory:
             detail = f"a 32-bit offset overflowed before {what}: compute it in tl.int64"
             self.findings.add(FindingKind.ADDRESS_OVERFLOW, name, detail, int(lanes.sum()), line=taint.place)
 
+    def region_of(self, addresses: Array) -> MemoryRegion | None:
+        """Return the view that the kernel's addresses derive from, by the first of them."""
+        return self.regions.get(int(addresses.flat[0]) >> TAG_SHIFT) if addresses.size else None
+
     def argument_of(self, pointer: Handle) -> str | None:
-        """Return the name of the argument that pointers derive from, by the first pointer."""
-        region = self.regions.get(int(pointer.data.flat[0]) >> TAG_SHIFT) if pointer.data.size else None
+        """Return the name of the argument that pointers derive from."""
+        region = self.region_of(pointer.data)
         return None if region is None else region.name
 
     def report_undefined(self, value: Handle, mask: Array | None, use: str, pointer: Handle | None = None) -> None:

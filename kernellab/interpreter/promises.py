@@ -87,12 +87,9 @@ class Promises:
             firsts = _firsts(multiples, axis)
             if checked > 1 and (strays := firsts[firsts % firsts.dtype.type(checked) != 0]).size:
                 detail = f"{_value_text(value, strays[0], multiples.argument)} is not a multiple"
-                name = f"tl.multiple_of({divisor})"
-                self._report(name, detail, strays.size, multiples.argument, multiples.place)
-
-    def _report(self, promise: str, detail: str, lanes: int, argument: str | None, line: Line | None = None) -> None:
-        text = f"{promise} does not hold: {detail}"
-        self.findings.add(FindingKind.FALSE_PROMISE, argument, text, lanes, line=line)
+                text = f"tl.multiple_of({divisor}) does not hold: {detail}"
+                kind = FindingKind.FALSE_PROMISE
+                self.findings.add(kind, multiples.argument, text, strays.size, line=multiples.place)
 
 
 def _step(value: Handle) -> int:

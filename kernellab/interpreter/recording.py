@@ -16,7 +16,6 @@ import triton.language as tl
 
 from kernellab.errors import plural
 from kernellab.interpreter.faults import Line, current_line
-from kernellab.interpreter.hazards import TAG_SHIFT, MemoryRegion
 from kernellab.interpreter.memory import CheckedMemory
 from kernellab.interpreter.values import Array, Handle, plain
 from kernellab.launch.recorded_values import (
@@ -52,7 +51,7 @@ class RecordingSites:
 
 
 def add_record_calls(
-    function: ast.FunctionDef, file: str, added_lines: int, recorded: RecordingSites, call: Callable[..., ast.expr]
+    file: str, added_lines: int, recorded: RecordingSites, call: Callable[..., ast.expr], function: ast.FunctionDef
 ) -> None:
     """Add the calls that record values to a parsed function.
 
@@ -366,15 +365,10 @@ class ValueRecorder:
 
     def _elements(self, addresses: Array) -> tuple[str | None, Array]:
         """The argument that pointers derive from, by the first of them, and their elements in it."""
-        region = self._memory.regions.get(int(addresses.flat[0]) >> TAG_SHIFT) if addresses.size else None
+        region = self._memory.region_of(addresses)
         if region is None:
             return None, addresses.astype(np.int64)
-        return region.name, _element_numbers(addresses, region)
-
-
-def _element_numbers(addresses: Array, region: MemoryRegion) -> Array:
-    offsets: Array = (addresses - np.uint64(region.start)).astype(np.int64)
-    return offsets // max(1, region.spec.itemsize)
+        return region.name, region.element_indices(addresses)
 
 
 def _handle_of(value: Any) -> Handle | None:

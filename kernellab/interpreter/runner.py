@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from kernellab._triton.closure import closure_of, require_sendable
 from kernellab.errors import LaunchError, Place, WorkerTimeout
@@ -172,7 +172,11 @@ def in_shared_memory(
         raise LaunchError(f"uninitialised names {name!r}; expected one of {', '.join(sorted(known))}.")
     storages, size_bytes = _storages(ranges, None if is_whole else tensors)
     spared_bytes = sum(storage.size_bytes for storage in storages if not storage.is_whole)
-    pages_bytes = sum(_bytes_of_pages(spec) for spec in tensors if not storages[spec.storage].is_whole)
+    pages_bytes = sum(  # at most: of the pages with elements
+        min(spec.span_bytes + 2 * _PAGE_BYTES, _element_bytes(spec) // spec.itemsize * _PAGE_BYTES)
+        for spec in tensors
+        if not storages[spec.storage].is_whole
+    )
     file, path, mapping = _block(max(size_bytes, 1), max(min(size_bytes - spared_bytes + pages_bytes, size_bytes), 1))
     launch = Launch(grid, specs, SharedBlock(path, len(mapping)), storages, uninitialised)
     shared = SharedArguments(launch, arguments, mapping, file)
@@ -207,11 +211,6 @@ def _element_bytes(spec: TensorSpec) -> int:
     return spec.itemsize * math.prod(
         size for size, stride in zip(spec.shape, spec.strides, strict=True) if stride or not size
     )
-
-
-def _bytes_of_pages(spec: TensorSpec) -> int:
-    """An upper bound of the bytes of the pages with a tensor's elements."""
-    return min(spec.span_bytes + 2 * _PAGE_BYTES, _element_bytes(spec) // spec.itemsize * _PAGE_BYTES)
 
 
 def _block(size_bytes: int, needed_bytes: int) -> tuple[IO[bytes], str, mmap.mmap]:
@@ -278,6 +277,7 @@ _NO_GLUON = (
 )
 
 Progress = Callable[[tuple[int, int]], None]
+Labelled = TypeVar("Labelled", RecordedValue, Finding)
 
 
 class Interpreter:
@@ -350,13 +350,15 @@ class Interpreter:
                 break
             values |= stray_tensors
         if on_values is not None:
-            on_values(tuple(_relabel_value(value, closure) for value in outcome.values), outcome.events)
+            on_values(tuple(_relabel(value, closure) for value in outcome.values), outcome.events)
         if outcome.failure is not None:
             raise _relabel_failure(outcome, outcome.failure, closure).exception()
         if on_accesses is not None and outcome.accesses is not None:
             on_accesses(outcome.accesses)
         notes = (*outcome.notes, *_copy_notes(copied_bytes, is_repeated=is_whole))
-        return _run_of(outcome, closure, grid, changed, notes)
+        findings = tuple(_relabel(finding, closure) for finding in outcome.findings)
+        run = Run(closure.name, grid, outcome.seconds, changed, findings, "interpreter", outcome.output, notes)
+        return dataclasses.replace(run, unmodelled=outcome.unmodelled)
 
     def _run_job(
         self, job: Job[InterpretJob, RunOutcome], timeout_s: float | None, progress: Progress | None
@@ -365,14 +367,6 @@ class Interpreter:
             return self.worker.run(job, timeout_s or self.timeout_s, progress)
         except WorkerTimeout as exc:
             raise WorkerTimeout(f"{exc.message} {_IF_SLOW}", kernel=job.payload.closure.name) from exc
-
-
-def _run_of(
-    outcome: RunOutcome, closure: Closure, grid: tuple[int, int, int], changed: dict[str, int], notes: tuple[str, ...]
-) -> Run:
-    findings = tuple(_relabel_finding(finding, closure) for finding in outcome.findings)
-    run = Run(closure.name, grid, outcome.seconds, changed, findings, "interpreter", outcome.output, notes)
-    return dataclasses.replace(run, unmodelled=outcome.unmodelled)
 
 
 _MANY_BYTES = 1 << 28
@@ -416,7 +410,7 @@ def _is_constant(function: Any, name: str, value: object) -> bool:
 
 def _relabel_failure(outcome: RunOutcome, failure: Failure, closure: Closure) -> Failure:
     """Return a failure with the user's file names; findings and output go into the detail."""
-    findings = [_relabel_finding(finding, closure) for finding in outcome.findings]
+    findings = [_relabel(finding, closure) for finding in outcome.findings]
     lines = [f"{one.kind} ({one.severity}), {one.file}, line {one.line}: {one.detail}" for one in findings]
     detail = "\n".join(filter(None, [*lines, outcome.output.rstrip(), failure.detail]))
     place = failure.place
@@ -425,9 +419,5 @@ def _relabel_failure(outcome: RunOutcome, failure: Failure, closure: Closure) ->
     return dataclasses.replace(failure, place=place, detail=detail)
 
 
-def _relabel_value(value: RecordedValue, closure: Closure) -> RecordedValue:
-    return value if value.file is None else dataclasses.replace(value, file=closure.label(value.file))
-
-
-def _relabel_finding(finding: Finding, closure: Closure) -> Finding:
-    return finding if finding.file is None else dataclasses.replace(finding, file=closure.label(finding.file))
+def _relabel(record: Labelled, closure: Closure) -> Labelled:
+    return record if record.file is None else dataclasses.replace(record, file=closure.label(record.file))

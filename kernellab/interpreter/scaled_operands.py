@@ -41,17 +41,16 @@ def scaled_payload(
     source: FloatFormat | None,
     scales: Array | None,
     scale_source: FloatFormat | None,
+    target: FloatFormat,
     *,
-    is_fp16: bool,
     k_pack: bool,
     is_rhs: bool,
 ) -> Payload:
-    """The payloads of an operand of ``tl.dot_scaled`` with its scales applied, of fp16 or else of bf16.
+    """The payloads of an operand of ``tl.dot_scaled`` with its scales applied, in ``target``, fp16 or bf16.
 
     Triton's sanitizer defines it so: E2M1 codes, where ``source`` is None, are payloads themselves, and an E8M0 scale,
     where ``scale_source`` is None, has the payload of the float that it stands for.
     """
-    target = FORMATS["fp16" if is_fp16 else "bf16"]
     if source is None:
         payload = _unpacked_codes(elements, k_pack=k_pack, is_rhs=is_rhs).astype(np.int64)
     else:

@@ -35,7 +35,6 @@ from kernellab.interpreter.builder import DeviceOptions
 from kernellab.interpreter.faults import (
     AccessFault,
     InterpretedCheckError,
-    Program,
     ProgramDeadline,
     StorageIncomplete,
     UnsupportedOperation,
@@ -59,7 +58,7 @@ from kernellab.launch.arguments import (
     TupleSpec,
     tensors_of,
 )
-from kernellab.launch.recorded_values import RecordRequest
+from kernellab.launch.recorded_values import Program, RecordRequest, program_at, program_number
 from kernellab.launch.run import FindingKind, InterpretJob, RunOutcome, Severity
 from kernellab.source import Closure
 from kernellab.workers.worker import Failure, failure_of
@@ -249,14 +248,12 @@ def _run_grid(
 ) -> bool:
     """Run the programs, or those named; add the fault of each that has one, and return whether none was left out."""
     builder = checked_builder()
-    x_size, y_size, z_size = launch.grid
     total = math.prod(launch.grid) if programs is None else len(programs)
     report = _reporter(progress, total)
-    everything = ((x, y, z) for z in range(z_size) for y in range(y_size) for x in range(x_size))
+    everything = (program_at(launch.grid, number) for number in range(math.prod(launch.grid)))
     for number, program in enumerate(programs or everything):
         builder.grid_idx = program
-        x, y, z = program
-        memory.begin_program(x + x_size * (y + y_size * z), program)
+        memory.begin_program(program_number(launch.grid, program), program)
         try:
             function(**arguments)
         except AccessFault as fault:

@@ -14,14 +14,14 @@ import os
 import pickle
 import queue
 import tempfile
+from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Protocol
+from typing import Any
 
 from kernellab.errors import JudgeFailed, KernellabError, UsageError, first_line, plural, value_text, warn_user
 from kernellab.judge import VERB, failing_as_judge
@@ -102,42 +102,23 @@ def answer_remotely(message: bytes) -> bytes:
         return pickle.dumps(failure_of(exc))
 
 
-class Lanes(Protocol):
-    """An executor of judges: takes calls, and returns a future of each verdict."""
-
-    @property
-    def width(self) -> int:
-        """How many calls to submit at a time."""
-
-    def submit(self, call: JudgeCall) -> Future[Verdict]:
-        """Judge a candidate; the future's error is a `KernellabError`."""
-
-    def close(self) -> None:
-        """Stop what still runs."""
-
-
 @dataclass(slots=True)
 class LocalLanes:
-    """Worker processes of this machine, one for each of ``jobs``; they judge one candidate after the other."""
+    """Worker processes of this machine, ``width`` of them; each judges one candidate after the other."""
 
-    jobs: int
+    width: int
     _workers: list[Worker] = field(default_factory=list)
     _free: queue.SimpleQueue[Worker] = field(default_factory=queue.SimpleQueue)
     _threads: ThreadPoolExecutor = field(init=False)
 
     def __post_init__(self) -> None:
-        self._threads = ThreadPoolExecutor(self.jobs, thread_name_prefix="judge")
-        self._workers = [Worker(JUDGE_WORKER) for _ in range(self.jobs)]
+        self._threads = ThreadPoolExecutor(self.width, thread_name_prefix="judge")
+        self._workers = [Worker(JUDGE_WORKER) for _ in range(self.width)]
         for worker in self._workers:
             self._free.put(worker)
 
-    @property
-    def width(self) -> int:
-        """One call for each process."""
-        return self.jobs
-
     def submit(self, call: JudgeCall) -> Future[Verdict]:
-        """Judge a candidate in the next free process."""
+        """Judge a candidate in the next free process; the future's error is a `KernellabError`."""
         return self._threads.submit(self._judge, call)
 
     def close(self) -> None:
@@ -157,7 +138,10 @@ class LocalLanes:
 
 @dataclass(slots=True)
 class ExecutorLanes:
-    """The processes of an executor, which stays open; they need no disk in common with this one."""
+    """The processes of an executor, which stays open; they need no disk in common with this one.
+
+    ``width`` is how many calls to submit at a time.
+    """
 
     executor: Any
     width: int = field(init=False)
@@ -211,7 +195,9 @@ def judge_all(
     Raises:
         UsageError: a file is missing, the specification is wrong, or the options are.
     """
-    from kernellab.judge.specification import read_specification  # loads torch
+    import torch  # takes seconds
+
+    from kernellab.judge.specification import read_specification
 
     if jobs < 1:
         raise UsageError(f"jobs is {jobs}; expected a positive integer.")
@@ -222,9 +208,11 @@ def judge_all(
     question = Question(digest, judge_options(sizes, time=time, timeout_s=timeout_s), nonce, seed)
     options = {"sizes": sizes, "time": time, "nonce": nonce, "timeout_s": timeout_s, "seed": seed}
     files = candidate_files(candidates, spec)
-    lanes = (
-        LocalLanes(min(1 if time and _has_gpu() else jobs, len(files))) if executor is None else ExecutorLanes(executor)
-    )
+    lanes: LocalLanes | ExecutorLanes
+    if executor is not None:
+        lanes = ExecutorLanes(executor)
+    else:
+        lanes = LocalLanes(min(1 if time and torch.cuda.is_available() else jobs, len(files)))
     return _Batch(str(spec), question, options, key, lanes).run(files, results)
 
 
@@ -260,7 +248,7 @@ class _Batch:
     question: Question
     options: Mapping[str, Any]
     key: bytes | None
-    lanes: Lanes
+    lanes: LocalLanes | ExecutorLanes
 
     def run(self, files: Sequence[Path], results: str | Path | None) -> Generator[Verdict | JudgeFailure, None, None]:
         """Yield the verdicts that the file has already, then the others as they come."""
@@ -338,18 +326,9 @@ def _digest(path: Path) -> str:
         return ""
 
 
-def _has_gpu() -> bool:
-    import torch  # takes seconds
-
-    return torch.cuda.is_available()
-
-
 def summary_of(results: Sequence[Verdict | JudgeFailure]) -> str:
     """Return the outcome of a batch in a sentence: ``12 candidates: 9 accepted, 2 wrong, 1 not judged.``"""
-    counts: dict[str, int] = {}
-    for result in results:
-        word = result.verdict if isinstance(result, Verdict) else "not judged"
-        counts[word] = counts.get(word, 0) + 1
+    counts = Counter(result.verdict if isinstance(result, Verdict) else "not judged" for result in results)
     return f"{plural(len(results), 'candidate')}: {', '.join(f'{count} {word}' for word, count in counts.items())}."
 
 
@@ -364,12 +343,8 @@ class Question:
 
     def is_answered_by(self, verdict: Verdict) -> bool:
         """Whether a verdict is of the same specification and call."""
-        same = (verdict.specification, verdict.options, verdict.nonce) == (
-            self.specification,
-            self.options,
-            self.nonce,
-        )
-        return same and self.seed in (None, verdict.seed)
+        own = self.specification, self.options, self.nonce
+        return own == (verdict.specification, verdict.options, verdict.nonce) and self.seed in (None, verdict.seed)
 
 
 @dataclass(slots=True)
@@ -392,16 +367,14 @@ class ResultsFile:
             if not content.endswith(b"\n"):
                 os.ftruncate(self._descriptor, content.rfind(b"\n") + 1)
         except BlockingIOError as exc:
-            self.__exit__(None, None, None)
+            self.__exit__()
             raise UsageError(f"Another judge writes {self.path}; name another file with --results.") from exc
         except OSError as exc:
-            self.__exit__(None, None, None)
+            self.__exit__()
             raise UsageError(f"{self.path} cannot be written: {exc.strerror or exc}.") from exc
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         """Close the file, which unlocks it."""
         if self._descriptor >= 0:
             with suppress(OSError):

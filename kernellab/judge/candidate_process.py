@@ -13,8 +13,7 @@ import json
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -26,21 +25,20 @@ from kernellab._triton.recorded_launches import LaunchCall, record_launches
 from kernellab.capture.build import build_program
 from kernellab.capture.function_recorder import FunctionRecorder
 from kernellab.capture.recorder import OperationRecorder
-from kernellab.capture.tape import KernelUse, RecordedKernelLaunch, Tape
+from kernellab.capture.tape import KernelUse, RecordedKernelLaunch
 from kernellab.checking.reference import select_arguments
 from kernellab.errors import KernellabError, UsageError
 from kernellab.ir.effects import UnknownEffect
 from kernellab.ir.operations import Access
 from kernellab.judge.pretended_gpu import pretended_gpu
 from kernellab.judge.program import encoded_program, encoded_variant
-from kernellab.launch.arguments import members_of
+from kernellab.launch.arguments import members_of, span_elements
 from kernellab.launch.calls import evaluated_grid
 from kernellab.launch.recording import Observers
-from kernellab.source import Closure, closure_to_jsonable
+from kernellab.source import Binding, Closure, closure_to_jsonable
 
 MODULE = "candidate"
 _LARGE = 1 << 22  # elements: larger inputs hold zeros, whose memory nobody pays for
-_TRACE_LINES = 6
 _LEAST_ADDRESS = 1 << 32
 
 
@@ -62,23 +60,6 @@ class _UnknownEffects:
         return self.through
 
 
-@dataclass(slots=True)
-class _Launch:
-    """A launch as the recorder of operations takes it; ``through`` names the arguments that may hold addresses."""
-
-    kernel: Any
-    arguments: Mapping[str, Any]
-    options: Mapping[str, Any]
-    grid: tuple[int, int, int]
-    others: tuple[LaunchCall, ...]
-    through: frozenset[str]
-    compiled: Any = field(init=False)
-    before: Mapping[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.compiled = SimpleNamespace(kernel=self.kernel.__name__, effects=_UnknownEffects(self.through))
-
-
 def _possible_addresses(recorder: OperationRecorder, arguments: Mapping[str, Any]) -> frozenset[str]:
     """Return the arguments that may hold addresses: integers beyond 32 bits, and tables that the host filled.
 
@@ -95,22 +76,6 @@ def _possible_addresses(recorder: OperationRecorder, arguments: Mapping[str, Any
     return frozenset(name for name, value in members_of(arguments.items()) if is_possible(value))
 
 
-class _Kernels:
-    """The closures of all recorded launches, each once."""
-
-    def __init__(self) -> None:
-        self.closures: list[Closure] = []
-        self._numbers: dict[str, int] = {}
-
-    def number(self, closure: Closure) -> int:
-        """Return the number of a closure."""
-        key = closure.compile_digest
-        if key not in self._numbers:
-            self._numbers[key] = len(self.closures)
-            self.closures.append(closure)
-        return self._numbers[key]
-
-
 def main(request: bytes, send: Callable[[bytes], None]) -> None:
     """Import the candidate, record a program for each case of the request, and send the programs as JSON."""
     asked = json.loads(request)
@@ -121,51 +86,49 @@ def main(request: bytes, send: Callable[[bytes], None]) -> None:
 
 
 def _answer(file: str, cases: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    kernels = _Kernels()
-    answer: dict[str, Any] = {"schema": 1, "cases": []}
+    closures: dict[str, Closure] = {}  # of all recorded launches, each once
+
+    def kernel_number(closure: Closure) -> int:
+        closures.setdefault(closure.compile_digest, closure)
+        return list(closures).index(closure.compile_digest)
+
     try:
-        solve = _solve_of(_import_candidate(Path(file)))
+        solve = getattr(_import_candidate(Path(file)), "solve", None)
+        if not callable(solve):
+            raise UsageError("The candidate defines no function solve(**inputs).")
     except BaseException as exc:  # noqa: BLE001 - whatever the candidate raises becomes data
-        return {**answer, "error": _error_data(exc, file)}
-    answer["cases"] = [_case_answer(solve, case, kernels, file) for case in cases]
-    answer["kernels"] = [closure_to_jsonable(closure) for closure in kernels.closures]
-    return answer
+        return {"error": _error_data(exc, file)}
+    answers = [_case_answer(solve, case, kernel_number, file) for case in cases]
+    return {"cases": answers, "kernels": [closure_to_jsonable(closure) for closure in closures.values()]}
 
 
-def _case_answer(solve: Callable[..., Any], case: Mapping[str, Any], kernels: _Kernels, file: str) -> dict[str, Any]:
+def _case_answer(
+    solve: Callable[..., Any], case: Mapping[str, Any], kernel_number: Callable[[Closure], int], file: str
+) -> dict[str, Any]:
+    programs = []
     try:
-        return {"programs": [_encoded_solve(solve, case, kernels, fill) for fill in (0, 1)]}
+        for fill in (0, 1):
+            inputs = {spec["name"]: input_of(spec, fill) for spec in case["inputs"]}
+            programs.append(encoded_solve(solve, inputs, tuple(case["outputs"]), kernel_number))
     except BaseException as exc:  # noqa: BLE001 - as above; a candidate may raise SystemExit
         return {"error": _error_data(exc, file)}
+    return {"programs": programs}
 
 
-def _encoded_solve(solve: Callable[..., Any], case: Mapping[str, Any], kernels: _Kernels, fill: int) -> dict[str, Any]:
-    inputs = {spec["name"]: input_of(spec, fill) for spec in case["inputs"]}
-    recorded = record_program(solve, inputs, tuple(case["outputs"]))
-    encoded = encoded_program(recorded.tape, recorded.inputs, kernels.number, recorded.others)
-    return {**encoded, "output_names": recorded.outputs}
+def encoded_solve(
+    solve: Callable[..., Any],
+    inputs: Mapping[str, Any],
+    outputs: tuple[str, ...],
+    kernel_number: Callable[[Closure], int],
+) -> dict[str, Any]:
+    """Record ``solve(**inputs)``, and return its program as JSON.
 
-
-@dataclass(frozen=True, slots=True)
-class RecordedSolve:
-    """A recorded call of ``solve``: the program, the names of its inputs and outputs, and other configs of launches.
-
-    ``others`` has encoded variants by the id of a launch's `KernelUse`.
-    """
-
-    tape: Tape
-    inputs: list[str]
-    outputs: list[str]
-    others: dict[int, list[dict[str, Any]]]
-
-
-def record_program(solve: Callable[..., Any], inputs: Mapping[str, Any], outputs: tuple[str, ...]) -> RecordedSolve:
-    """Record ``solve(**inputs)``. ``outputs`` are the arguments that it fills; without them, what it returns counts.
+    ``outputs`` are the arguments that it fills; without them, what it returns counts.
 
     Raises:
         UsageError: it uses memory from outside of the call, changes memory unseen, or returns no tensors.
     """
-    others: dict[int, list[dict[str, Any]]] = {}
+    others: dict[int, list[dict[str, Any]]] = {}  # encoded variants by the id of a launch's use
     owners: dict[int, tuple[LaunchCall, ...]] = {}
     observers = Observers()
     scope = dict(inputs)
@@ -179,18 +142,11 @@ def record_program(solve: Callable[..., Any], inputs: Mapping[str, Any], outputs
     recorder = OperationRecorder(observers, lambda: scope, keep)
 
     def record(call: LaunchCall) -> None:
-        arguments = {name: getattr(value, "value", value) for name, value in call.arguments.items()}
-        grid = evaluated_grid(call.kernel, call.grid, {**arguments, **call.options})
-        through = _possible_addresses(recorder, arguments)
-        launched: Any = _Launch(call.kernel, arguments, call.options, grid, call.others, through)
+        launched = _launch_of(call, recorder)
         with observers.own_launches():  # tables of addresses are read on the way
             recorder.record_launch(launched)
 
-    with ExitStack() as stack:
-        stack.enter_context(torch.no_grad())
-        stack.enter_context(record_launches(record))
-        stack.enter_context(recorder)
-        stack.enter_context(FunctionRecorder(recorder))
+    with torch.no_grad(), record_launches(record), recorder, FunctionRecorder(recorder):
         for name, value in inputs.items():
             if isinstance(value, torch.Tensor):
                 with recorder.suspend():
@@ -205,9 +161,7 @@ def record_program(solve: Callable[..., Any], inputs: Mapping[str, Any], outputs
         raise UsageError(f"{next(iter(recorder.recording.problems))}; a judge runs only what is recorded.")
 
     def register(record: RecordedKernelLaunch) -> KernelUse:
-        calls = owners.get(id(record.use), ())
-        if calls:
-            others[id(record.use)] = [_encoded_call(call) for call in calls]
+        others[id(record.use)] = [_encoded_call(call) for call in owners.get(id(record.use), ())]
         return record.use
 
     with observers.own_launches():
@@ -217,7 +171,8 @@ def record_program(solve: Callable[..., Any], inputs: Mapping[str, Any], outputs
         raise UsageError(_outside_memory_text(recorder, foreign[0]))
     if len(set(recorder.recording.outputs)) < len(returned):
         raise UsageError("solve returns one tensor twice; return a tensor for each output.")
-    return RecordedSolve(tape, [names[index] for index in recorder.recording.inputs], list(returned), others)
+    encoded = encoded_program(tape, [names[index] for index in recorder.recording.inputs], kernel_number, others)
+    return {**encoded, "output_names": list(returned)}
 
 
 def _outside_memory_text(recorder: OperationRecorder, index: int) -> str:
@@ -236,9 +191,8 @@ def named_outputs(result: Any) -> dict[str, Any]:
     Raises:
         UsageError: it is something else than a tensor, or a tuple, list or dict of tensors.
     """
-    if isinstance(result, torch.Tensor):
-        members: dict[str, Any] = {"output": result}
-    elif isinstance(result, tuple | list):
+    members: dict[str, Any]
+    if isinstance(result, tuple | list):
         members = {f"output[{index}]": value for index, value in enumerate(result)}
     elif isinstance(result, dict):
         members = {str(name): value for name, value in result.items()}
@@ -258,27 +212,52 @@ def input_of(spec: Mapping[str, Any], fill: int) -> Any:
         value = spec["value"]
         return float.fromhex(value["float"]) if isinstance(value, dict) else value
     dtype, shape, stride = getattr(torch, spec["dtype"]), tuple(spec["shape"]), tuple(spec["stride"])
-    span = 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True)) if 0 not in shape else 0
-    count = span + spec["offset"]
-    if not dtype.is_floating_point or count > _LARGE:
-        memory = (
-            torch.full((count,), 0, dtype=torch.uint8).to(dtype) if count <= _LARGE else torch.zeros(count, dtype=dtype)
-        )
-    else:
+    count = span_elements(shape, stride) + spec["offset"]
+    if dtype.is_floating_point and count <= _LARGE:
         memory = torch.randn(count, generator=torch.Generator().manual_seed(fill + 1)).to(dtype)
+    else:
+        memory = torch.zeros(count, dtype=dtype)
     return memory.as_strided(shape, stride, spec["offset"])
 
 
+def _arguments_and_grid(call: LaunchCall) -> tuple[dict[str, Any], tuple[int, int, int]]:
+    """Return the arguments of a launch, constexprs as plain values, and its grid."""
+    arguments = {name: getattr(value, "value", value) for name, value in call.arguments.items()}
+    return arguments, evaluated_grid(call.kernel, call.grid, {**arguments, **call.options})
+
+
+def _closure_and_constants(
+    kernel: Any, arguments: Mapping[str, Any]
+) -> tuple[Closure, tuple[tuple[str, Binding], ...]]:
+    """Return the closure of a kernel, and the constexprs of a launch as its bindings."""
+    names = [parameter.name for parameter in kernel.params if parameter.is_constexpr]
+    closure, bindings = closure_of(kernel, tuple(arguments[name] for name in names))
+    return closure, tuple(zip(names, bindings, strict=True))
+
+
+def _launch_of(call: LaunchCall, recorder: OperationRecorder) -> Any:
+    """Return a launch as the recorder of operations takes it; nothing is compiled."""
+    arguments, grid = _arguments_and_grid(call)
+    effects = _UnknownEffects(_possible_addresses(recorder, arguments))
+    return SimpleNamespace(
+        kernel=call.kernel,
+        arguments=arguments,
+        options=call.options,
+        grid=grid,
+        others=call.others,
+        compiled=SimpleNamespace(kernel=call.kernel.__name__, effects=effects),
+        before={},
+    )
+
+
 def _use_of(launched: Any) -> KernelUse:
-    kernel = launched.kernel
-    constants = {p.name: launched.arguments[p.name] for p in kernel.params if p.is_constexpr}
-    closure, bindings = closure_of(kernel, tuple(constants.values()))
+    closure, constants = _closure_and_constants(launched.kernel, launched.arguments)
     return KernelUse(
         closure,
         launched.grid,
-        constants=tuple(zip(constants, bindings, strict=True)),
+        constants,
         options=tuple(launched.options.items()),
-        parameters=tuple(kernel.arg_names),
+        parameters=tuple(launched.kernel.arg_names),
         mutated=frozenset(),
         read=frozenset(),
         complete=False,
@@ -286,11 +265,9 @@ def _use_of(launched: Any) -> KernelUse:
 
 
 def _encoded_call(call: LaunchCall) -> dict[str, Any]:
-    arguments = {name: getattr(value, "value", value) for name, value in call.arguments.items()}
-    grid = evaluated_grid(call.kernel, call.grid, {**arguments, **call.options})
-    constants = {p.name: arguments[p.name] for p in call.kernel.params if p.is_constexpr}
-    _, bindings = closure_of(call.kernel, tuple(constants.values()))
-    return encoded_variant(grid, dict(zip(constants, bindings, strict=True)), call.options)
+    arguments, grid = _arguments_and_grid(call)
+    _, constants = _closure_and_constants(call.kernel, arguments)
+    return encoded_variant(grid, constants, call.options.items())
 
 
 def _import_candidate(path: Path) -> ModuleType:
@@ -303,13 +280,6 @@ def _import_candidate(path: Path) -> ModuleType:
     return module
 
 
-def _solve_of(module: ModuleType) -> Callable[..., Any]:
-    solve: Callable[..., Any] | None = getattr(module, "solve", None)
-    if not callable(solve):
-        raise UsageError("The candidate defines no function solve(**inputs).")
-    return solve
-
-
 def _error_data(exc: BaseException, file: str) -> dict[str, Any]:
     """Return an exception as data, with the line of the candidate that it comes from."""
     frames = [
@@ -317,12 +287,7 @@ def _error_data(exc: BaseException, file: str) -> dict[str, Any]:
     ]
     line = frames[-1].lineno if frames else getattr(exc, "lineno", None)
     message = exc.message if isinstance(exc, KernellabError) else f"{type(exc).__name__}: {exc}"
-    return {
-        "type": type(exc).__name__,
-        "message": message[:2000],
-        "line": line,
-        "trace": [f"{frame.name}, line {frame.lineno}" for frame in frames[-_TRACE_LINES:]],
-    }
+    return {"type": type(exc).__name__, "message": message[:2000], "line": line}
 
 
 class OwnOperator:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from kernellab.errors import plural, time_text
-from kernellab.judge.verdict import Reason, Timing, Trial, Verdict
+from kernellab.judge.verdict import Reason, Timing, Verdict, sizes_words
 from kernellab.views.blocks import (
     Block,
     Card,
@@ -38,7 +38,7 @@ def verdict_card(verdict: Verdict) -> Card:
     trials = table_of(
         {
             "sizes": lambda trial: sizes_words(trial.sizes),
-            "inputs": _inputs_words,
+            "inputs": lambda trial: f"{trial.inputs_words}{' (hidden)' if trial.is_hidden else ''}",
             "seed": lambda trial: str(trial.seed),
             "device": lambda trial: trial.device,
             "time": lambda trial: time_text(trial.seconds) if trial.seconds else "",
@@ -49,9 +49,13 @@ def verdict_card(verdict: Verdict) -> Card:
         most_lines=_LINES_AT_MOST,
         rest_is="with --json",
     )
-    blocks.append(Fold("Trials", [trials], _counts(verdict.trials), is_open=not verdict.is_accepted))
+    counts = Counter(trial.outcome for trial in verdict.trials)
+    outcomes = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
+    blocks.append(Fold("Trials", [trials], outcomes, is_open=not verdict.is_accepted))
     blocks.append(Fold("Conditions", [_conditions(verdict)]))
-    return Card([Section(Heading(f"{verdict.verdict}: {verdict.name}", _facts(verdict)), blocks)])
+    speedup = speedup_words(verdict)
+    facts = (plural(len(verdict.trials), "trial"), speedup and f"speedup {speedup}", time_text(verdict.seconds))
+    return Card([Section(Heading(f"{verdict.verdict}: {verdict.name}", [*filter(None, facts)]), blocks)])
 
 
 def reason_words(reason: Reason) -> str:
@@ -60,11 +64,6 @@ def reason_words(reason: Reason) -> str:
     place = file if file is None or reason.line is None else f"{file}, line {reason.line}"
     where = "; ".join(filter(None, (place, reason.trial)))
     return f"{reason.detail} [{reason.rule}{f'; {where}' if where else ''}]"
-
-
-def sizes_words(sizes: Sequence[tuple[str, Any]]) -> str:
-    """Return sizes in words: ``n=1000, m=7``."""
-    return ", ".join(f"{name}={value}" for name, value in sizes)
 
 
 def trial_rows(verdict: Verdict) -> list[dict[str, Any]]:
@@ -83,20 +82,6 @@ def speedup_words(verdict: Verdict) -> str:
         return ""
     bounds = interval(verdict.speedup_low, verdict.speedup_high)
     return f"{verdict.speedup:.3g}x{f' ({bounds})' if bounds else ''}"
-
-
-def _facts(verdict: Verdict) -> list[str]:
-    trials, speedup = plural(len(verdict.trials), "trial"), speedup_words(verdict)
-    return [*filter(None, (trials, speedup and f"speedup {speedup}", time_text(verdict.seconds)))]
-
-
-def _counts(trials: Sequence[Trial]) -> str:
-    counts = Counter(trial.outcome for trial in trials)
-    return ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
-
-
-def _inputs_words(trial: Trial) -> str:
-    return f"{trial.inputs_words}{' (hidden)' if trial.is_hidden else ''}"
 
 
 def _times(timings: Sequence[Timing]) -> Block:
@@ -119,30 +104,24 @@ def _times(timings: Sequence[Timing]) -> Block:
     )
 
 
-def _conditions_of(verdict: Verdict) -> Mapping[str, str]:
-    options = verdict.options
-    sizes = None if options.sizes is None else "; ".join(map(sizes_words, options.sizes))
-    rows = {
+def _conditions(verdict: Verdict) -> Block:
+    conditions = {
         "kernels": ", ".join(verdict.kernels),
         "isolation": "; ".join(verdict.isolation),
         "seed": str(verdict.seed),
-        "sizes of the call": sizes or "",
+        "sizes of the call": "; ".join(map(sizes_words, verdict.options.sizes or ())),
         "specification": verdict.specification[:_DIGITS],
         "candidate": verdict.candidate[:_DIGITS],
         "environment": ", ".join(f"{name} {version}" for name, version in verdict.environment),
         "nonce": verdict.nonce,
         "signature": f"{verdict.signature[:_DIGITS]}..." if verdict.signature else "not signed",
     }
-    return {name: words for name, words in rows.items() if words}
-
-
-def _conditions(verdict: Verdict) -> Block:
-    rows = _conditions_of(verdict)
+    rows = [(name, words) for name, words in conditions.items() if words]
 
     def table() -> str:
         return html_table(
             f'<tr><th scope="row">{escape(name)}</th><td style="text-align:left">{escape(words)}</td></tr>'
-            for name, words in rows.items()
+            for name, words in rows
         )
 
-    return Drawing(table, lambda width: wrap_lines([f"{name}: {words}" for name, words in rows.items()], width))
+    return Drawing(table, lambda width: wrap_lines([f"{name}: {words}" for name, words in rows], width))

@@ -199,12 +199,7 @@ def _supervise(first: int, control: int, starter: int) -> None:
             break
     else:
         os.kill(first, signal.SIGKILL)
-    while True:
-        try:
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
-        except ChildProcessError:
-            return
+    while _reap_children():
         for pid in _descendants(os.getpid()):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from time import monotonic, perf_counter
@@ -18,7 +18,17 @@ from kernellab.judge.in_ring import expected_in_ring
 from kernellab.judge.launchers import CpuLauncher, FailedLaunch, UnsafeLaunch
 from kernellab.judge.layouts import Gaps, fill_gaps
 from kernellab.judge.questions import IN_RING, SOME, Programs, Question, Questions
-from kernellab.judge.replay import POISONS, Launcher, Replay, ReplayError, ReplayTimeout, bytes_of, copies_of, same_bits
+from kernellab.judge.replay import (
+    POISONS,
+    Launcher,
+    Replay,
+    ReplayError,
+    ReplayTimeout,
+    bytes_of,
+    copies_of,
+    element_count,
+    same_bits,
+)
 from kernellab.judge.specification import Specification, with_tolerance
 from kernellab.judge.verdict import AS_SPECIFIED, Decision, Reason, Trial, Verdict
 from kernellab.source import Closure
@@ -29,13 +39,8 @@ _REASONS_AT_MOST = 5
 _MANY = 1 << 26  # elements, whose bounds take the CPU tens of seconds
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The outcome of a trial: its record, and the reason against the candidate with the decision, if there is one."""
-
-    trial: Trial
-    decision: Decision | None = None
-    reason: Reason | None = None
+Problem = tuple[Decision, Reason]
+"""A reason against the candidate, with the decision that follows from it."""
 
 
 @dataclass(slots=True)
@@ -65,33 +70,26 @@ class Examiner:
         """The arguments that ``solve`` may change."""
         return frozenset((*self.specification.outputs, *self.specification.changes))
 
-    def questions(self, seed: int) -> Iterator[Question]:
-        """Yield the trials; see `Questions`."""
-        return self._questions().trials(seed)
-
-    def _questions(self) -> Questions:
+    @property
+    def questions(self) -> Questions:
+        """The trials that the candidate must pass."""
         has_ring = isinstance(self.launch, CpuLauncher)
         return Questions(self.specification, self.programs, self.device, self.config, has_ring)
 
-    def answer(self, question: Question) -> Answer:
-        """Run the candidate on the inputs of a question and compare it with the reference."""
+    def answer(self, question: Question) -> tuple[Trial, Problem | None]:
+        """Run the candidate on the inputs of a question, and compare it with the reference."""
         began = perf_counter()
-        inputs = self._questions().inputs(question)
+        inputs = self.questions.inputs(question)
         problem = (self._ring_problem if question.distribution == IN_RING else self._problem)(question, inputs)
         seconds = perf_counter() - began
-        if problem is None:
-            outcome, decision, reason = "right", None, None
-        elif isinstance(problem, str):
-            outcome, decision, reason = "not asked", None, None
+        if isinstance(problem, str):
             if question.distribution != IN_RING:
                 self.notes[f"not asked, since {problem}: {question.words}"] = None
-        else:
-            decision, reason = problem
-            outcome = decision.value
-        trial = question.trial(outcome, self.device_name, seconds)
-        return Answer(trial, decision, reason)
+            return question.trial("not asked", self.device_name, seconds), None
+        outcome = "right" if problem is None else problem[0].value
+        return question.trial(outcome, self.device_name, seconds), problem
 
-    def _problem(self, question: Question, inputs: Mapping[str, Any]) -> str | tuple[Decision, Reason] | None:
+    def _problem(self, question: Question, inputs: Mapping[str, Any]) -> str | Problem | None:
         """Return the reason against the candidate; a text where the inputs are not fit to ask, None where it is right.
 
         The reference is computed after the candidate has run, in other memory.
@@ -154,7 +152,7 @@ class Examiner:
             if (tolerance := self.specification.tolerance_of(name)) is not None
         ]
 
-    def _ring_problem(self, question: Question, inputs: Mapping[str, Any]) -> str | tuple[Decision, Reason] | None:
+    def _ring_problem(self, question: Question, inputs: Mapping[str, Any]) -> str | Problem | None:
         """Compare the outputs in a ring, bit by bit; a text where the ring has no answer."""
         assert isinstance(self.launch, CpuLauncher)
         expected = None if self.specification.tolerances else expected_in_ring(self.specification, inputs)
@@ -188,7 +186,7 @@ class Examiner:
 
     def _left_over_problem(
         self, question: Question, names: Sequence[str], runs: Sequence[Sequence[torch.Tensor]]
-    ) -> tuple[Decision, Reason] | None:
+    ) -> Problem | None:
         """Return the reason against outputs that follow from what memory held before the run."""
         for name, first, last in zip(names, runs[0], runs[-1], strict=True):
             if not same_bits(first, last) and self.device != "cpu":
@@ -215,7 +213,7 @@ class Examiner:
 
     def _run(
         self, question: Question, inputs: Mapping[str, Any], poison: int
-    ) -> tuple[list[torch.Tensor], tuple[Decision, Reason] | None]:
+    ) -> tuple[list[torch.Tensor], Problem | None]:
         """Run the program on copies of inputs; return its outputs, or the reason against the run."""
         copies = copies_of(self.specification.lay_out(question.case, inputs), self.device)
         gaps = fill_gaps(copies, poison)
@@ -225,7 +223,7 @@ class Examiner:
         replay = Replay(self.programs[question.number], self.kernels, self.launch, poison, self.device, config)
         replay.deadline_s = self.deadline_s
         is_asked = question.distribution == AS_SPECIFIED and self.specification.allow == "triton"
-        if is_asked and _elements_of(inputs) <= _MANY:
+        if is_asked and element_count(inputs) <= _MANY:
             replay.sources = [name for name in inputs if name not in self._changeable]
         try:
             outputs = replay.run(copies)
@@ -239,9 +237,7 @@ class Examiner:
         )
         return outputs, problem
 
-    def _copied_output(
-        self, question: Question, replay: Replay, outputs: Sequence[torch.Tensor]
-    ) -> tuple[Decision, Reason] | None:
+    def _copied_output(self, question: Question, replay: Replay, outputs: Sequence[torch.Tensor]) -> Problem | None:
         """Return the reason against an output that torch has copied or cast from an input, and no kernel computed."""
         for output in outputs if replay.torch_copies else ():
             bits = bytes_of(output).cpu().numpy().tobytes()
@@ -253,11 +249,12 @@ class Examiner:
 
     def _aliased_output(
         self, question: Question, given: Mapping[str, Any], outputs: Sequence[torch.Tensor]
-    ) -> tuple[Decision, Reason] | None:
+    ) -> Problem | None:
         """Return the reason against an output that lies in the memory of an input which it may not change."""
-        tensors = {name: value for name, value in given.items() if isinstance(value, torch.Tensor) and value.numel()}
         owners = {
-            value.untyped_storage().data_ptr(): name for name, value in tensors.items() if name not in self._changeable
+            value.untyped_storage().data_ptr(): name
+            for name, value in given.items()
+            if isinstance(value, torch.Tensor) and value.numel() and name not in self._changeable
         }
         for output in outputs:
             owner = owners.get(output.untyped_storage().data_ptr()) if output.numel() else None
@@ -266,7 +263,7 @@ class Examiner:
                 return Decision.WRONG, Reason("aliased_output", detail, self.file, trial=question.words)
         return None
 
-    def _failure(self, question: Question, exc: KernellabError) -> tuple[Decision, Reason]:
+    def _failure(self, question: Question, exc: KernellabError) -> Problem:
         line = getattr(exc, "line", None)
         if isinstance(exc, UnsafeLaunch):
             return Decision.UNSAFE, Reason(exc.rule, f"{exc.message}.", self.file, line, question.words)
@@ -277,9 +274,7 @@ class Examiner:
         decision = Decision.REFUSED if isinstance(exc, ReplayError) else Decision.WRONG
         return decision, Reason(rule, exc.message, self.file, line, question.words)
 
-    def _changed_input(
-        self, question: Question, inputs: Mapping[str, Any], given: Mapping[str, Any]
-    ) -> tuple[Decision, Reason] | None:
+    def _changed_input(self, question: Question, inputs: Mapping[str, Any], given: Mapping[str, Any]) -> Problem | None:
         for name, value in inputs.items():
             if (
                 isinstance(value, torch.Tensor)
@@ -290,7 +285,7 @@ class Examiner:
                 return Decision.WRONG, Reason("input_changed", detail, self.file, trial=question.words)
         return None
 
-    def _written_gap(self, question: Question, gaps: Sequence[Gaps]) -> tuple[Decision, Reason] | None:
+    def _written_gap(self, question: Question, gaps: Sequence[Gaps]) -> Problem | None:
         """Return the reason against a run that wrote between the elements of an input, or around them."""
         for gap in gaps:
             if gap.is_written:
@@ -314,7 +309,7 @@ class Examiner:
     def _expected_values(self, inputs: Mapping[str, Any]) -> dict[str, ExpectedValue]:
         """Return the reference with its bounds; that of many elements is computed on the GPU, if there is room."""
         values, expected = None, self.specification.expected
-        if self.device != "cpu" and _elements_of(inputs) > _MANY:
+        if self.device != "cpu" and element_count(inputs) > _MANY:
             with suppress(RuntimeError):  # too little memory there, or a reference that mixes in tensors of the CPU
                 values = bounded_values(expected, copies_of(inputs, self.device))
         if values is None:
@@ -326,7 +321,7 @@ class Examiner:
 
     def _shape_problem(
         self, question: Question, names: Sequence[str], native: Mapping[str, Any], outputs: Sequence[torch.Tensor]
-    ) -> tuple[Decision, Reason] | None:
+    ) -> Problem | None:
         if len(names) != len(outputs):
             detail = f"It returns {len(outputs)} outputs; the reference has {len(names)}."
             return Decision.WRONG, Reason("outputs", detail, self.file, trial=question.words)
@@ -385,10 +380,6 @@ def fill_output(tensor: torch.Tensor, byte: int) -> None:
     )
 
 
-def _elements_of(inputs: Mapping[str, Any]) -> int:
-    return sum(value.numel() for value in inputs.values() if isinstance(value, torch.Tensor))
-
-
 def _name_of(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
@@ -399,12 +390,12 @@ def examine(examiner: Examiner, seed: int) -> Verdict:
     reasons: list[Reason] = []
     decision, began = Decision.ACCEPTED, perf_counter()
     examiner.deadline_s = monotonic() + examiner.limit_s
-    for question in examiner.questions(seed):
-        answer = examiner.answer(question)
-        trials.append(answer.trial)
-        if answer.reason is not None and answer.decision is not None:
-            decision = decision if reasons else answer.decision
-            reasons.append(answer.reason)
+    for question in examiner.questions.trials(seed):
+        trial, problem = examiner.answer(question)
+        trials.append(trial)
+        if problem is not None:
+            decision = decision if reasons else problem[0]
+            reasons.append(problem[1])
         if len(reasons) >= _REASONS_AT_MOST or any(reason.rule != "values" for reason in reasons):
             break
         if perf_counter() - began > examiner.limit_s:

@@ -13,7 +13,7 @@ import secrets
 import tempfile
 from collections.abc import Container, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 from time import perf_counter
@@ -27,7 +27,7 @@ from kernellab.judge.kernel_text import clean_closure, parameter_names_of, probl
 from kernellab.judge.launchers import CpuLauncher
 from kernellab.judge.program import CandidateProgram, program_of_json
 from kernellab.judge.replay import operation_problem
-from kernellab.judge.sandbox import MOST_CANDIDATE_BYTES, SandboxResult, bytes_of_candidate, run_confined
+from kernellab.judge.sandbox import MOST_CANDIDATE_BYTES, Limits, SandboxResult, bytes_of_candidate, run_confined
 from kernellab.judge.specification import Case, Specification, read_specification
 from kernellab.judge.verdict import AS_SPECIFIED, Decision, Reason, Verdict
 from kernellab.source import Closure, closure_of_json
@@ -47,7 +47,7 @@ class Submission:
     """The kernels of a candidate and a program for each case, or the reasons to refuse it."""
 
     kernels: tuple[Closure, ...] = ()
-    programs: Mapping[int, CandidateProgram] = ()  # type: ignore[assignment]
+    programs: Mapping[int, CandidateProgram] = field(default_factory=dict)
     reasons: tuple[Reason, ...] = ()
     isolation: tuple[str, ...] = ()
 
@@ -86,13 +86,13 @@ def judge(
         specification = specification.without_timed()
     specification = specification.with_layouts()
     try:
-        launcher.start()
+        launcher.worker.start()
         submission = submission_of(specification, file.name, content, timeout_s)
         verdict = _verdict_of(specification, submission, file, seed, launcher, has_gpu=has_gpu)
         if has_gpu and verdict.is_accepted:
             verdict = _verdict_on_gpu(verdict, specification, submission, file, seed, lab)
     finally:
-        launcher.close()
+        launcher.worker.close()
     return replace(
         verdict,
         name=file.name,
@@ -120,28 +120,24 @@ def _verdict_on_gpu(
 
 
 def _verdict_of(
-    specification: Specification,
-    submission: Submission,
-    file: Path,
-    seed: int,
-    launcher: CpuLauncher,
-    *,
-    has_gpu: bool,
+    specification: Specification, submission: Submission, file: Path, seed: int, launcher: CpuLauncher, *, has_gpu: bool
 ) -> Verdict:
     """Return the verdict after trials on the CPU; a GPU is to judge kernels in Gluon, which the CPU does not run."""
     if submission.reasons:
         return Verdict(Decision.REFUSED, submission.reasons, (), isolation=submission.isolation)
+    hides_none = not any(case.is_hidden for case in specification.cases)
+    own_notes = ["the specification hides no sizes: a candidate may serve the shown ones alone"] if hides_none else []
     in_gluon = [closure.name for closure in submission.kernels if closure.functions[0].kind == "gluon"]
     if in_gluon and not has_gpu:
         detail = f"{in_gluon[0]} is a kernel in Gluon, which is judged on a GPU alone."
         return Verdict(Decision.REFUSED, (Reason("needs_gpu", detail, file.name),), (), isolation=submission.isolation)
     if in_gluon:
-        notes = (f"{in_gluon[0]} is in Gluon: its accesses were not checked on the CPU", *_notes(specification))
+        notes = (f"{in_gluon[0]} is in Gluon: its accesses were not checked on the CPU", *own_notes)
         return Verdict(Decision.ACCEPTED, (), (), isolation=submission.isolation, notes=notes)
     examiner = Examiner(specification, submission.programs, submission.kernels, launcher, file.name)
     examiner.limit_s = limit_of_trials_s(specification, launcher.timeout_s)
     verdict = examine(examiner, seed)
-    notes = (*verdict.notes, *launcher.notes, *_notes(specification))
+    notes = (*verdict.notes, *launcher.notes, *own_notes)
     names = tuple(dict.fromkeys(closure.name for closure in submission.kernels))
     return replace(verdict, isolation=submission.isolation, kernels=names, notes=notes)
 
@@ -150,13 +146,6 @@ def limit_of_trials_s(specification: Specification, timeout_s: float) -> float:
     """Return the limit of all trials on the CPU together, in seconds: further layouts of the inputs add to it."""
     as_specified = sum(case.layout == AS_SPECIFIED for case in specification.cases)
     return _LIMITS * timeout_s * len(specification.cases) / as_specified
-
-
-def _notes(specification: Specification) -> list[str]:
-    notes = []
-    if not any(case.is_hidden for case in specification.cases):
-        notes.append("the specification hides no sizes: a candidate may serve the shown ones alone")
-    return notes
 
 
 def submission_of(specification: Specification, name: str, content: bytes, timeout_s: float) -> Submission:
@@ -182,22 +171,25 @@ def _submission_of_file(specification: Specification, file: Path, timeout_s: flo
         "cases": [{"inputs": inputs, "outputs": list(specification.outputs)} for inputs in described],
     }
     tensors = [{spec["name"] for spec in inputs if spec["kind"] == "tensor"} for inputs in described]
-    result = run_confined(_PROCESS, json.dumps(request).encode(), [file], timeout_s=timeout_s)
+    result = run_confined(_PROCESS, json.dumps(request).encode(), [file], Limits(timeout_s))
+    submission = _submission_of_result(result, specification, tensors)
+    reasons = tuple(replace(reason, file=reason.file or file.name) for reason in submission.reasons)
+    return replace(submission, reasons=reasons, isolation=result.isolation)
+
+
+def _submission_of_result(
+    result: SandboxResult, specification: Specification, tensors: Sequence[Container[str]]
+) -> Submission:
+    """Read what a candidate's process left; reasons without a file are those against the candidate's own."""
     if result.data is None:
-        return Submission(reasons=(_process_reason(result, file),), isolation=result.isolation)
+        last = result.printed.strip().splitlines()
+        more = f" Its last line: {last[-1][:200]}" if last else ""
+        return Submission(reasons=(Reason("no_program", f"{result.problem}{more}"),))
     try:
         with reading("its answer"):
-            submission = _read(result.data, specification, tensors, file)
+            return _read(result.data, specification, tensors)
     except MalformedData as exc:
-        reason = Reason("malformed", f"What its process handed over is not a program: {exc}.", file.name)
-        submission = Submission(reasons=(reason,))
-    return replace(submission, isolation=result.isolation)
-
-
-def _process_reason(result: SandboxResult, file: Path) -> Reason:
-    last = result.printed.strip().splitlines()
-    more = f" Its last line: {last[-1][:200]}" if last else ""
-    return Reason("no_program", f"{result.problem}{more}", file.name)
+        return Submission(reasons=(Reason("malformed", f"What its process handed over is not a program: {exc}."),))
 
 
 def _described_inputs(inputs: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -218,15 +210,19 @@ def _described_inputs(inputs: Mapping[str, Any]) -> list[dict[str, Any]]:
     return described
 
 
-def _read(data: bytes, specification: Specification, tensors: Sequence[Container[str]], file: Path) -> Submission:
+def _read(data: bytes, specification: Specification, tensors: Sequence[Container[str]]) -> Submission:
     """Read the answer of a candidate's process; ``tensors`` names the inputs that are tensors, for each case."""
     answer = parse_json(data.decode("utf-8", "strict"), limit_bytes=len(data) + 1)
     if not isinstance(answer, dict):
         raise MalformedData("it is not an object")
     if "error" in answer:
-        return Submission(reasons=(_import_reason(answer["error"], file),))
+        return Submission(reasons=(_import_reason(answer["error"]),))
     kernels = tuple(closure_of_json(kernel) for kernel in answer.get("kernels", ()))
-    reasons = list(_text_reasons(kernels, file))
+    reasons = [
+        replace(problem, detail=f"{kernel.name}: {problem.detail}")
+        for kernel in kernels
+        for problem in problems_of_closure(kernel)
+    ]
     cases = answer.get("cases")
     if not isinstance(cases, list) or len(cases) != len(specification.cases):
         raise MalformedData("it lacks programs for some sizes")
@@ -239,41 +235,26 @@ def _read(data: bytes, specification: Specification, tensors: Sequence[Container
         first, second = own["programs"]
         program = program_of_json(first, len(kernels))
         _require_parameters(program, kernels)
-        asked = _operation_reasons(program, specification, file)
+        asked = _operation_reasons(program, specification)
         if first != second and not asked:
-            reasons.append(_data_reason(program, program_of_json(second, len(kernels)), file, case))
+            reasons.append(_data_reason(program, program_of_json(second, len(kernels)), case))
             continue
-        own_reasons = (
-            *asked,
-            *_constant_reasons(program, kernels, file),
-            *_input_reasons(program, tensors[number], file),
-        )
+        own_reasons = (*asked, *_constant_reasons(program, kernels), *_input_reasons(program, tensors[number]))
         known = {replace(reason, trial=None) for reason in reasons}
-        reasons += [_with_layout(reason, case) for reason in own_reasons if reason not in known]
+        trial = None if case.layout == AS_SPECIFIED else f"{case.layout} inputs"
+        reasons += [replace(reason, trial=trial) for reason in own_reasons if reason not in known]
         programs[number] = program
-    reasons += [_solve_reason(error, of_cases, file) for error, of_cases in failed.items()]
+    reasons += [_solve_reason(error, of_cases) for error, of_cases in failed.items()]
     launches = any(step.kernel is not None for program in programs.values() for step in program.steps)
     if not reasons and specification.allow == "triton" and not launches:
-        reasons.append(Reason("no_kernel", "solve launches no kernel.", file.name))
+        reasons.append(Reason("no_kernel", "solve launches no kernel."))
     return Submission(
         tuple(clean_closure(kernel) for kernel in kernels), programs, tuple(dict.fromkeys(reasons))[:_REASONS_AT_MOST]
     )
 
 
-def _text_reasons(kernels: Sequence[Closure], file: Path) -> list[Reason]:
-    return [
-        replace(problem, detail=f"{kernel.name}: {problem.detail}", file=problem.file or file.name)
-        for kernel in kernels
-        for problem in problems_of_closure(kernel)
-    ]
-
-
 def _require_parameters(program: CandidateProgram, kernels: Sequence[Closure]) -> None:
-    """Refuse a launch with an argument that its kernel has no parameter for.
-
-    Raises:
-        MalformedData: there is one.
-    """
+    """Raise `MalformedData` for a launch with an argument that its kernel has no parameter for."""
     for step in program.steps:
         if step.kernel is None:
             continue
@@ -285,7 +266,7 @@ def _require_parameters(program: CandidateProgram, kernels: Sequence[Closure]) -
             raise MalformedData(f"a launch passes {unknown[0]!r}, which is not a parameter of {function.name}")
 
 
-def _constant_reasons(program: CandidateProgram, kernels: Sequence[Closure], file: Path) -> list[Reason]:
+def _constant_reasons(program: CandidateProgram, kernels: Sequence[Closure]) -> list[Reason]:
     """Return the reasons against values of constexprs: a judge passes what is of Triton's language alone."""
     reasons = []
     for step in program.steps:
@@ -294,33 +275,29 @@ def _constant_reasons(program: CandidateProgram, kernels: Sequence[Closure], fil
             for name, binding in variant.constants:
                 problem = problem_of_constant(name, binding, kernels[step.kernel])
                 if problem is not None:
-                    reasons.append(replace(problem, file=file.name, line=step.line))
+                    reasons.append(replace(problem, line=step.line))
     return reasons
 
 
-def _operation_reasons(program: CandidateProgram, specification: Specification, file: Path) -> list[Reason]:
+def _operation_reasons(program: CandidateProgram, specification: Specification) -> list[Reason]:
     reasons = []
     for step in program.steps:
         problem = operation_problem(step.operation, specification.allow)
         if problem is not None:
             rule, detail = problem
-            reasons.append(Reason(rule, f"{detail}.", file.name, step.line))
+            reasons.append(Reason(rule, f"{detail}.", line=step.line))
     return reasons
 
 
-def _input_reasons(program: CandidateProgram, tensors: Container[str], file: Path) -> list[Reason]:
-    unknown = [name for name, _ in program.inputs if name not in tensors]
+def _input_reasons(program: CandidateProgram, tensors: Container[str]) -> list[Reason]:
     return [
-        Reason("unknown_input", f"Its program takes {name!r}, which is not an input.", file.name) for name in unknown
+        Reason("unknown_input", f"Its program takes {name!r}, which is not an input.")
+        for name, _ in program.inputs
+        if name not in tensors
     ]
 
 
-def _with_layout(reason: Reason, case: Case) -> Reason:
-    """Return a reason that names the layout of the inputs, if the specification's ``inputs()`` makes another."""
-    return reason if case.layout == AS_SPECIFIED else replace(reason, trial=f"{case.layout} inputs")
-
-
-def _data_reason(one: CandidateProgram, other: CandidateProgram, file: Path, case: Case) -> Reason:
+def _data_reason(one: CandidateProgram, other: CandidateProgram, case: Case) -> Reason:
     """Return the reason against two programs of one layout that differ: something in them came from data."""
     line = None
     subject = "The number of its steps"
@@ -339,7 +316,7 @@ def _data_reason(one: CandidateProgram, other: CandidateProgram, file: Path, cas
     detail = (
         f"{subject} differs between two inputs of one layout ({case.words}): it came from data, the time or chance."
     )
-    return Reason("constant_from_data", detail, file.name, line)
+    return Reason("constant_from_data", detail, line=line)
 
 
 def _error_of(error: Any) -> tuple[str, str, int | None]:
@@ -351,16 +328,16 @@ def _error_of(error: Any) -> tuple[str, str, int | None]:
     return kind, first_line(message) if message else "no message", line
 
 
-def _import_reason(error: Any, file: Path) -> Reason:
+def _import_reason(error: Any) -> Reason:
     kind, message, line = _error_of(error)
     is_own = kind == UsageError.__name__  # the process's own: there is no solve
-    return Reason("import_fails", message if is_own else f"It cannot be imported: {message}", file.name, line)
+    return Reason("import_fails", message if is_own else f"It cannot be imported: {message}", line=line)
 
 
-def _solve_reason(error: tuple[str, str, int | None], cases: Sequence[Case], file: Path) -> Reason:
+def _solve_reason(error: tuple[str, str, int | None], cases: Sequence[Case]) -> Reason:
     _, message, line = error
     more = f" and {plural(len(cases) - 1, 'more size')}" if len(cases) > 1 else ""
-    return Reason("host_code", f"solve fails for {cases[0].words}{more}: {message}", file.name, line)
+    return Reason("host_code", f"solve fails for {cases[0].words}{more}: {message}", line=line)
 
 
 def environment_versions() -> tuple[tuple[str, str], ...]:

@@ -222,16 +222,15 @@ class ExpressionCheck:
     def _check_name(self, node: ast.Name | ast.Attribute) -> Meaning:
         """Check a name with its attributes; return its meaning."""
         root, attributes = chain_of(node)
-        value = Meaning("value")
         if root is None:
             inner: ast.expr = node
             while isinstance(inner, ast.Attribute):
                 inner = inner.value
             self.value(inner)
-            return value if self._attributes(node, attributes) else Meaning("refused")
+            return self._with_attributes(Meaning("value"), node, attributes)
         if self._is_local(root.id):
             self._local(root)
-            return value if self._attributes(node, attributes) else Meaning("refused")
+            return self._with_attributes(Meaning("value"), node, attributes)
         if root.id.startswith("__"):
             self.add("host_code", f"{root.id} is private to Python.", node)
             return Meaning("refused")
@@ -246,7 +245,7 @@ class ExpressionCheck:
         if rest and meaning.kind != "value":
             self.add("host_code", f"{short_text(node)} is not of Triton's language.", node)
             return Meaning("refused")
-        return meaning if self._attributes(node, rest) else Meaning("refused")
+        return self._with_attributes(meaning, node, rest)
 
     def _local(self, node: ast.Name) -> None:
         place = self.stored.get(node.id)
@@ -266,25 +265,22 @@ class ExpressionCheck:
             return Meaning("refused")
         return Meaning("python", name=root.id)
 
-    def _attributes(self, node: ast.expr, attributes: tuple[str, ...]) -> bool:
+    def _with_attributes(self, meaning: Meaning, node: ast.expr, attributes: tuple[str, ...]) -> Meaning:
         allowed = VALUE_ATTRIBUTES | _STATIC_ATTRIBUTES if self.is_static else VALUE_ATTRIBUTES
         for attribute in attributes:
             if attribute not in allowed:
                 self.add("host_code", f"{short_text(node)}: {attribute} is not an attribute of Triton's values.", node)
-                return False
-        return True
+                return Meaning("refused")
+        return meaning
 
     # sizes
 
     def size(self, node: ast.expr) -> None:
         """Add a problem for an expression of numbers beyond 64 bits."""
         try:
-            folded_integer(node, self._integer)
+            folded_integer(node, lambda name: None if self._is_local(name) else self.names.integer(name))
         except OverflowError:
             self.add("too_large", f"{short_text(node)} has more than 64 bits, or is a long sequence.", node)
-
-    def _integer(self, name: str) -> int | None:
-        return None if self._is_local(name) else self.names.integer(name)
 
 
 def chain_of(node: ast.expr) -> tuple[ast.Name | None, tuple[str, ...]]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from kernellab.judge.kernel_expressions import (
@@ -53,7 +53,10 @@ def problems_of_closure(closure: Closure) -> tuple[Reason, ...]:
     problems: list[Reason] = []
     for function in closure.functions:
         if function.kind in RUNNABLE_KINDS and len(problems) < _MOST_PROBLEMS:
-            problems += _problems_of_function(function, closure)
+            problems += [
+                Reason(found.rule, found.detail, closure.label(function.file), function.first_line + found.line - 1)
+                for found in _syntax_problems(function, closure)
+            ]
     return tuple(problems[:_MOST_PROBLEMS])
 
 
@@ -95,12 +98,6 @@ def clean_closure(closure: Closure) -> Closure:
         else:
             functions.append(Function("unused", "python", _UNUSED, file, 1, False, ()))
     return Closure(tuple(functions), labels=tuple(labels))
-
-
-def _problems_of_function(function: Function, closure: Closure) -> Iterator[Reason]:
-    file = closure.label(function.file)
-    for problem in _syntax_problems(function, closure):
-        yield Reason(problem.rule, problem.detail, file, function.first_line + problem.line - 1)
 
 
 def _syntax_problems(function: Function, closure: Closure) -> list[SyntaxProblem]:
@@ -146,11 +143,10 @@ def _definition(function: Function) -> ast.FunctionDef | SyntaxProblem:
     return node
 
 
-def _annotations(node: ast.FunctionDef) -> list[ast.expr]:
+def _parameters(node: ast.FunctionDef) -> list[ast.arg]:
+    """Return the parameters of a function but ``**kwargs``."""
     arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-    if node.args.vararg is not None:
-        arguments.append(node.args.vararg)
-    return [part for part in (*(argument.annotation for argument in arguments), node.returns) if part is not None]
+    return arguments if node.args.vararg is None else [*arguments, node.args.vararg]
 
 
 def _names_of_code(node: ast.FunctionDef) -> frozenset[str]:
@@ -165,7 +161,8 @@ def _clean_function(function: Function, file: str, closure: Closure) -> Function
     """Return a function with plain annotations, in a file of its own, with the bindings that its text reads."""
     node = _parse_function(function.text)
     lines = function.text.encode().split(b"\n")
-    replaced = [part for part in _annotations(node) if not _is_plain_annotation(part, function, closure)]
+    annotations = (*(parameter.annotation for parameter in _parameters(node)), node.returns)
+    replaced = [part for part in annotations if part is not None and not _is_plain_annotation(part, function, closure)]
     for part in sorted(replaced, key=lambda part: (part.lineno, part.col_offset), reverse=True):
         _replace(lines, part, "'constexpr'" if "constexpr" in ast.unparse(part) else "None")
     text = b"\n".join(lines).decode()
@@ -232,22 +229,19 @@ class KernelCheck(ExpressionCheck):
         self._block(node.body)
 
     def _signature(self, node: ast.FunctionDef) -> None:
-        arguments = node.args
-        named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-        if arguments.vararg is not None:
-            named.append(arguments.vararg)
+        arguments, parameters = node.args, _parameters(node)
         if arguments.kwarg is not None:
             self.add("unsupported", f"**{arguments.kwarg.arg} takes names that are not known.", arguments.kwarg)
         if getattr(node, "type_params", None):
             self.add("unsupported", "Type parameters are not syntax of Triton's language.", node)
-        for argument in named:
-            self.local_name(argument.arg, argument.lineno)
-            self._annotation(argument.annotation)
+        for parameter in parameters:
+            self.local_name(parameter.arg, parameter.lineno)
+            self._annotation(parameter.annotation)
         self._annotation(node.returns)
         for default in (*arguments.defaults, *arguments.kw_defaults):
             if default is not None:
                 self._default(default)
-        self.parameters = frozenset(argument.arg for argument in named)
+        self.parameters = frozenset(parameter.arg for parameter in parameters)
 
     def _default(self, node: ast.expr) -> None:
         """Check what Python evaluates when it defines the function: numbers and names, no calls."""

@@ -54,7 +54,7 @@ class FailedLaunch(KernellabError):
 
 @dataclass(slots=True)
 class CpuLauncher:
-    """Launches kernels in one interpreter worker; ``timeout_s`` bounds a launch. Close it at the end.
+    """Launches kernels in one interpreter worker; ``timeout_s`` bounds a launch. Close its ``worker`` at the end.
 
     With ``in_batches``, independent programs run at once, where that leaves the same outputs and findings.
     While ``is_in_ring``, floats are elements of a ring; ``unmodelled`` are operations that have no meaning there.
@@ -67,14 +67,6 @@ class CpuLauncher:
     is_in_ring: bool = False
     unmodelled: set[str] = field(default_factory=set)
     _limited: set[int] = field(default_factory=set)
-
-    def start(self) -> None:
-        """Start the worker without waiting for it."""
-        self.worker.start()
-
-    def close(self) -> None:
-        """Stop the worker."""
-        self.worker.close()
 
     def __call__(self, closure: Closure, variant: LaunchVariant, arguments: Mapping[str, Any]) -> None:
         """Launch a kernel; its tensors change only after a clean run.
@@ -193,20 +185,17 @@ class GpuLauncher:
 
     def launch_of(self, closure: Closure, variant: LaunchVariant, arguments: Mapping[str, Any]) -> Callable[[], Any]:
         """Return the launch as a function, with descriptors made and constexprs loaded."""
-        loaded, bound = self._kernel(closure)
+        key = closure.compile_digest
+        if key not in self._loaded:
+            loaded = load(closure)
+            self._loaded[key] = loaded, self.lab.bind(loaded.kernel)
+        loaded, bound = self._loaded[key]
         constants = loaded.arguments(variant.constants)
         own = {name: value for name, value in arguments.items() if name.isidentifier()}  # not what addresses reach
         named = {name: with_members(name, value, _with_descriptor) for name, value in own.items()}
         options = {name: value for name, value in variant.options if value is not None}
         on_grid = bound[variant.grid]
         return lambda: on_grid(**named, **constants, **options)
-
-    def _kernel(self, closure: Closure) -> tuple[LoadedClosure, Any]:
-        key = closure.compile_digest
-        if key not in self._loaded:
-            loaded = load(closure)
-            self._loaded[key] = loaded, self.lab.bind(loaded.kernel)
-        return self._loaded[key]
 
 
 def _with_descriptor(name: str, value: Any) -> Any:

@@ -18,43 +18,34 @@ from kernellab.judge.verdict import AS_SPECIFIED
 _PADDING = 16  # elements between two rows: those of 16-bit formats and wider stay aligned to 16 bytes
 
 
-def _contiguous(tensor: torch.Tensor) -> torch.Tensor:
-    return _fill_memory(torch.empty(tensor.shape, dtype=tensor.dtype), tensor)
-
-
 def _pad_rows(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.ndim < 2:
         return tensor
     *rows, columns = tensor.shape
-    return _fill_memory(torch.zeros(*rows, columns + _PADDING, dtype=tensor.dtype)[..., :columns], tensor)
+    return torch.zeros(*rows, columns + _PADDING, dtype=tensor.dtype)[..., :columns].copy_(tensor)
 
 
 def _spread_columns(tensor: torch.Tensor) -> torch.Tensor:
     if not tensor.ndim:
         return tensor
     *rows, columns = tensor.shape
-    return _fill_memory(torch.zeros(*rows, 2 * columns, dtype=tensor.dtype)[..., ::2], tensor)
+    return torch.zeros(*rows, 2 * columns, dtype=tensor.dtype)[..., ::2].copy_(tensor)
 
 
 def _transpose(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.ndim < 2:
         return tensor
     *others, rows, columns = tensor.shape
-    return _fill_memory(torch.empty(*others, columns, rows, dtype=tensor.dtype).transpose(-1, -2), tensor)
+    return torch.empty(*others, columns, rows, dtype=tensor.dtype).transpose(-1, -2).copy_(tensor)
 
 
 def _offset(tensor: torch.Tensor) -> torch.Tensor:
     memory = torch.zeros(tensor.numel() + 1, dtype=tensor.dtype)
-    return _fill_memory(memory[1:].view(tensor.shape), tensor)
-
-
-def _fill_memory(memory: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-    memory.copy_(tensor)
-    return memory
+    return memory[1:].view(tensor.shape).copy_(tensor)
 
 
 LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "contiguous": _contiguous,
+    "contiguous": lambda tensor: torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor),
     "padded": _pad_rows,
     "strided": _spread_columns,
     "transposed": _transpose,

@@ -10,17 +10,19 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from kernellab.checking.comparison import index_of
 from kernellab.checking.reference import select_arguments
 from kernellab.errors import KernellabError, UsageError, first_line
 from kernellab.judge.correctness import Examiner, examine
 from kernellab.judge.launchers import FailedLaunch, GpuLauncher
 from kernellab.judge.program import CandidateProgram
 from kernellab.judge.questions import config_count, is_floating
-from kernellab.judge.replay import Replay, copies_of, fill_bytes, same_bits
+from kernellab.judge.replay import Replay, copies_of, element_count, fill_bytes, same_bits
 from kernellab.judge.specification import Case, Specification
 from kernellab.judge.verdict import AS_SPECIFIED, Decision, Reason, Timing, Verdict
 from kernellab.source import Closure
@@ -42,24 +44,30 @@ _CLOCK_CHANGE = 0.05
 _SAMPLED_ELEMENTS = 24
 _LEFT_OVER = 0x7B
 
+Run = Callable[[Mapping[str, Any]], list[torch.Tensor]]
+"""Runs a program on inputs, which it may change, and returns its outputs."""
+
 
 @dataclass(slots=True)
 class TimedProgram:
     """Runs of a program for the stopwatch: ``before`` makes fresh inputs, ``launch`` runs, ``after`` compares.
 
-    ``expected`` has the outputs for each of ``contents``, ``largest`` the largest magnitude of each of them.
+    ``expected`` has the outputs for each of ``contents``.
     """
 
-    run: Callable[[Mapping[str, Any]], list[torch.Tensor]]
+    run: Run
     contents: Sequence[Mapping[str, Any]]
     expected: Sequence[Sequence[torch.Tensor]]
-    largest: Sequence[Sequence[torch.Tensor]]
     allocations: Sequence[tuple[int, ...]] = ()
     wrong: list[torch.Tensor] = field(default_factory=list)
     _number: int = 0
     _given: Mapping[str, Any] = field(default_factory=dict)
     _outputs: list[torch.Tensor] = field(default_factory=list)
     _held: list[Any] = field(default_factory=list)
+    _largest: list[list[torch.Tensor]] = field(init=False)  # magnitudes of the expected outputs
+
+    def __post_init__(self) -> None:
+        self._largest = [[_largest(output) for output in outputs] for outputs in self.expected]
 
     def turn(self) -> Turn:
         """Return the program as a turn of a stopwatch."""
@@ -77,7 +85,7 @@ class TimedProgram:
 
     def _after(self) -> None:
         number = self._number % len(self.contents)
-        for got, want, largest in zip(self._outputs, self.expected[number], self.largest[number], strict=True):
+        for got, want, largest in zip(self._outputs, self.expected[number], self._largest[number], strict=True):
             if got.numel():
                 self.wrong.append(_is_beyond(got, want, largest))
 
@@ -128,18 +136,16 @@ def with_gpu_trials(
     verdict = replace(verdict, trials=(*verdict.trials, *there.trials), notes=(*verdict.notes, *there.notes))
     if there.reasons:
         return replace(verdict, decision=there.decision, reasons=there.reasons)
-    right: dict[int, bool] = {0: True}
 
+    @cache
     def is_right(config: int) -> bool:
-        if config not in right:
-            checked = replace(examiner, launch=GpuLauncher(lab), config=config)
-            right[config] = examine(checked, seed + 7).is_accepted
-        return right[config]
+        checked = replace(examiner, launch=GpuLauncher(lab), config=config)
+        return config == 0 or examine(checked, seed + 7).is_accepted
 
     launcher.is_checked = False
     timings, reasons, notes = [], [], []
     for number, case in timed_cases(specification):
-        clock = _CaseClock(specification, case, programs[number], kernels, launcher, file, seed, lab, is_right)
+        clock = _CaseClock(specification, case, programs[number], kernels, launcher, file, seed, is_right)
         try:
             timing, reason = clock.timing()
         except FailedLaunch as exc:
@@ -162,12 +168,7 @@ def timed_cases(specification: Specification) -> list[tuple[int, Case]]:
     if timed:
         return timed
     shown = [(number, case) for number, case in numbered if not case.is_hidden and case.layout == AS_SPECIFIED]
-
-    def elements(case: Case) -> int:
-        values = specification.draw(case, 0).values()
-        return sum(value.numel() for value in values if isinstance(value, torch.Tensor))
-
-    return sorted(shown, key=lambda pair: elements(pair[1]))[-1:]
+    return sorted(shown, key=lambda pair: element_count(specification.draw(pair[1], 0)))[-1:]
 
 
 def _with_speedup(verdict: Verdict) -> Verdict:
@@ -210,7 +211,6 @@ class _CaseClock:
     launcher: GpuLauncher
     file: str
     seed: int
-    lab: Lab
     is_right: Callable[[int], bool]
     notes: list[str] = field(default_factory=list)
 
@@ -240,21 +240,16 @@ class _CaseClock:
     def _contents(self, number: int) -> dict[str, Any]:
         return copies_of(self.specification.draw(self.case, self.seed + 31 * number + 11), "cuda")
 
-    def _replay(self, config: int, poison: int | None) -> Callable[[Mapping[str, Any]], list[torch.Tensor]]:
-        def run(given: Mapping[str, Any]) -> list[torch.Tensor]:
-            return Replay(self.program, self.kernels, self.launcher, poison, "cuda", config).run(given)
-
-        return run
+    def _replay(self, config: int, poison: int | None) -> Run:
+        return lambda given: Replay(self.program, self.kernels, self.launcher, poison, "cuda", config).run(given)
 
     def _timed_program(self, contents: Sequence[Mapping[str, Any]], config: int) -> TimedProgram:
         """Return the candidate for the stopwatch; what it must return is what it returned when it was checked."""
-        checked = self._replay(config, 0xFF)
-        expected = [[output.clone() for output in checked(copies_of(inputs, "cuda"))] for inputs in contents]
-        largest = [[_largest(output) for output in outputs] for outputs in expected]
+        expected = _outputs_of(self._replay(config, 0xFF), contents)
         values = self.program.values
         computed = {index for step in self.program.steps for index in step.results if index >= 0}
         shapes = [(math.prod(values[i].shape) * getattr(torch, values[i].dtype).itemsize,) for i in sorted(computed)]
-        return TimedProgram(self._replay(config, None), contents, expected, largest, shapes)
+        return TimedProgram(self._replay(config, None), contents, expected, shapes)
 
     def _fastest_config(self, watch: Stopwatch, contents: Sequence[Mapping[str, Any]]) -> int:
         """Return the fastest config of autotuned launches here that passes all trials.
@@ -263,10 +258,11 @@ class _CaseClock:
             FailedLaunch: none runs.
         """
         times: dict[int, float] = {}
-        for config in range(count := config_count(self.program)):
+        count = config_count(self.program)
+        if count == 1:
+            return 0
+        for config in range(count):
             copies, run = copies_of(contents[0], "cuda"), self._replay(config, None)
-            if count == 1:
-                return 0
             with suppress(FailedLaunch, RuntimeError, KernellabError):  # a config that does not fit this GPU
                 run(copies)
                 turn = Turn(lambda run=run, copies=copies: run(copies))  # type: ignore[misc]
@@ -288,16 +284,18 @@ class _CaseClock:
             return [value for value in values if isinstance(value, torch.Tensor)]
 
         try:
-            expected = [[output.clone() for output in run(copies_of(inputs, "cuda"))] for inputs in contents]
+            expected = _outputs_of(run, contents)
         except Exception as exc:
             path = self.specification.path.name
             raise UsageError(f"baseline() of {path} raised {type(exc).__name__}: {first_line(exc)}") from exc
-        return TimedProgram(run, contents, expected, [[_largest(o) for o in outputs] for outputs in expected])
+        return TimedProgram(run, contents, expected)
 
     def _result(self, samples: Sequence[Sequence[float]]) -> Timing:
         own = interval(samples[0], confidence=_CONFIDENCE)
-        speedup = ratio_interval(samples[1], samples[0], confidence=_CONFIDENCE) if len(samples) > 1 else None
-        baseline = interval(samples[1], confidence=_CONFIDENCE) if len(samples) > 1 else None
+        baseline = speedup = None
+        if len(samples) > 1:
+            baseline = interval(samples[1], confidence=_CONFIDENCE)
+            speedup = ratio_interval(samples[1], samples[0], confidence=_CONFIDENCE)
         return Timing(
             sizes=self.case.sizes,
             time_us=own.median * 1e3,
@@ -334,11 +332,15 @@ class _CaseClock:
             for name, value in drawn.items()
             if isinstance(value, torch.Tensor) and name in used
         )
-        return float(needed / self.lab.ceilings().memory_gbps / 1e3)
+        return float(needed / self.launcher.lab.ceilings().memory_gbps / 1e3)
 
     def _note_clocks(self, before: int | None, after: int | None) -> None:
         if before and after and abs(after - before) > _CLOCK_CHANGE * before:
             self.notes.append(f"{self.case.words}: the clock of the GPU went from {before} to {after} MHz")
+
+
+def _outputs_of(run: Run, contents: Sequence[Mapping[str, Any]]) -> list[list[torch.Tensor]]:
+    return [[output.clone() for output in run(copies_of(inputs, "cuda"))] for inputs in contents]
 
 
 def needed_shares(specification: Specification, seed: int) -> dict[str, float]:
@@ -348,11 +350,9 @@ def needed_shares(specification: Specification, seed: int) -> dict[str, float]:
     """
     shown = [case for case in specification.cases if not case.is_hidden and not case.is_timed]
     drawn = [specification.draw(case, seed) for case in shown]
-    counts = [sum(v.numel() for v in inputs.values() if isinstance(v, torch.Tensor)) for inputs in drawn]
-    chosen = [inputs for _, inputs in sorted(zip(counts, drawn, strict=True), key=lambda pair: pair[0]) if _ > 1]
-    if not chosen:
+    inputs = min((inputs for inputs in drawn if element_count(inputs) > 1), key=element_count, default=None)
+    if inputs is None:
         return {}
-    inputs = chosen[0]
     generator = torch.Generator().manual_seed(seed)
     before = specification.expected(copies_of(inputs))
     shares = {}
@@ -363,7 +363,7 @@ def needed_shares(specification: Specification, seed: int) -> dict[str, float]:
         changed = 0
         for place in places:
             copies = copies_of(inputs)
-            index = tuple(int(i) for i in torch.unravel_index(torch.tensor(place), value.shape))
+            index = index_of(place, value.shape)
             copies[name][index] = copies[name][index] * 2 + 1
             after = specification.expected(copies)
             changed += any(not same_bits(before[key], after[key]) for key in before)

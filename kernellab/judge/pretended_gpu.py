@@ -7,7 +7,7 @@ on the CPU, no kernel runs, and a recorded program has no device: the judge runs
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
@@ -52,7 +52,8 @@ class _CudaOnCpu(TorchFunctionMode):
             return args[0]
         is_move = func is torch.Tensor.to
         args = (*args[:1], *(_cpu_in_place_of(value, is_move) for value in args[1:])) if is_move else args
-        return func(*args, **_on_cpu(kwargs or {}))
+        options = kwargs or {}
+        return func(*args, **{n: _cpu_in_place_of(v, True) if n == "device" else v for n, v in options.items()})
 
     def _is_asked_by_module(self) -> bool:
         frame: Any = sys._getframe(1)
@@ -67,10 +68,6 @@ _ON_GPU: dict[Any, Any] = {
     torch.Tensor.is_cpu.__get__: False,  # type: ignore[attr-defined]
     torch.Tensor.get_device: 0,
 }
-
-
-def _on_cpu(kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _cpu_in_place_of(value, True) if name == "device" else value for name, value in kwargs.items()}
 
 
 def _cpu_in_place_of(value: Any, is_device: bool) -> Any:
@@ -123,21 +120,12 @@ def _answer_questions() -> None:
     torch.cuda.Event = PretendedEvent  # type: ignore[misc,assignment]
 
 
-class PretendedStream:
-    """A stream in a process in which launches and operations are recorded one after the other."""
+class _Pretended:
+    """What streams and events share: nothing runs, so that all is done."""
 
-    cuda_stream = 0
     device = _GPU
-    device_index = 0
-    priority = 0
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        pass
-
-    def __enter__(self) -> PretendedStream:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
         pass
 
     def synchronize(self) -> None:
@@ -146,6 +134,20 @@ class PretendedStream:
     def query(self) -> bool:
         """Whether all work is done, which it is."""
         return True
+
+
+class PretendedStream(_Pretended):
+    """A stream in a process in which launches and operations are recorded one after the other."""
+
+    cuda_stream = 0
+    device_index = 0
+    priority = 0
+
+    def __enter__(self) -> PretendedStream:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        pass
 
     def wait_stream(self, stream: object) -> None:
         """Order nothing: a recorded program has one order."""
@@ -158,27 +160,16 @@ class PretendedStream:
         return PretendedEvent() if event is None else event
 
 
-class PretendedEvent:
+class PretendedEvent(_Pretended):
     """An event of a `PretendedStream`; all times between events are 0 ms."""
 
     cuda_event = 0
-    device = _GPU
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        pass
 
     def record(self, stream: object = None) -> None:
         """Note no time."""
 
     def wait(self, stream: object = None) -> None:
         """Order nothing."""
-
-    def synchronize(self) -> None:
-        """Wait for nothing."""
-
-    def query(self) -> bool:
-        """Whether the event has passed, which it has."""
-        return True
 
     def elapsed_time(self, end_event: object) -> float:
         """Return 0 ms."""

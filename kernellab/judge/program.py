@@ -9,11 +9,12 @@ from __future__ import annotations
 import base64
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from kernellab.capture.tape import LAUNCH, Addresses, Ref, Tape, TapeDescriptor, members_of, refs_in
+from kernellab.launch.arguments import TRITON_NAMES
 from kernellab.source import Binding, jsonable
 from kernellab.source.model import from_jsonable
 from kernellab.source.validation import MalformedData, reading, require, require_binding
@@ -24,13 +25,12 @@ MOST_LINES = 10_000_000
 MOST_CONSTANT_BYTES = 16 << 20
 _MOST_DEPTH = 20
 _OPTIONS = frozenset({"num_warps", "num_stages", "num_ctas", "maxnreg", "enable_fp_fusion", "launch_cooperative_grid"})
-_DTYPES = (
-    *("bool", "uint8", "int8", "int16", "uint16", "int32", "uint32", "int64", "uint64"),
-    *("float16", "bfloat16", "float32", "float64", "complex64", "complex128"),
-    *("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"),
-)
-_LAYOUTS = ("strided",)
-_MEMORY_FORMATS = ("contiguous_format", "preserve_format", "channels_last", "channels_last_3d")
+_DTYPES = (*TRITON_NAMES, "complex64", "complex128")
+_TORCH_NAMES = {
+    "dtype": _DTYPES,
+    "layout": ("strided",),
+    "memory_format": ("contiguous_format", "preserve_format", "channels_last", "channels_last_3d"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def encoded_program(
         }
         if step.use is not None:
             use = step.use
-            own = encoded_variant(use.grid, dict(use.constants), dict(use.options))
+            own = encoded_variant(use.grid, use.constants, use.options)
             encoded |= {"kernel": kernel_number(use.closure), "variants": [own, *others.get(id(use), ())]}
         steps.append(encoded)
     return {
@@ -136,13 +136,13 @@ def encoded_program(
 
 
 def encoded_variant(
-    grid: Sequence[int], constants: Mapping[str, Binding], options: Mapping[str, Any]
+    grid: Sequence[int], constants: Iterable[tuple[str, Binding]], options: Iterable[tuple[str, Any]]
 ) -> dict[str, Any]:
     """Return grid, constexprs and options of a launch as JSON."""
     return {
         "grid": list(grid),
-        "constants": [[name, jsonable(binding)] for name, binding in constants.items()],
-        "options": [[name, value] for name, value in options.items()],
+        "constants": [[name, jsonable(binding)] for name, binding in constants],
+        "options": [[name, value] for name, value in options],
     }
 
 
@@ -224,8 +224,8 @@ def program_of_json(data: Any, kernels: int) -> CandidateProgram:
         steps = []
         for number, step in enumerate(data["steps"]):
             read = _step(step, len(values), kernels, f"step {number}")
-            for index in refs_of(read):
-                require(index in known, f"an operand of step {number}", index, "a value that was made before")
+            for ref in refs_in([*read.args, *(value for _, value in read.kwargs)]):
+                require(ref.index in known, f"an operand of step {number}", ref.index, "a value that was made before")
             known |= {index for index in read.results if index >= 0}
             steps.append(read)
         outputs = tuple(_index(index, len(values)) for index in data["outputs"])
@@ -239,12 +239,6 @@ def program_of_json(data: Any, kernels: int) -> CandidateProgram:
         output_names = tuple(_text(name, "an output's name") for name in data["output_names"])
         require(len(set(output_names)) == len(outputs), "the names of outputs", output_names, f"{len(outputs)} names")
         return CandidateProgram(values, tuple(steps), inputs, outputs, constants, output_names)
-
-
-def refs_of(step: ProgramStep) -> Iterator[int]:
-    """Yield the values among the arguments of a step."""
-    for ref in refs_in([*step.args, *(value for _, value in step.kwargs)]):
-        yield ref.index
 
 
 def itemsize_of(dtype: str) -> int:
@@ -351,12 +345,11 @@ def _addresses(table: Any, entries: Any, values: int) -> Addresses:
 
 
 def _torch_name(kind: Any, name: Any) -> TorchName:
-    known = {"dtype": _DTYPES, "layout": _LAYOUTS, "memory_format": _MEMORY_FORMATS}
     if kind == "device":
         is_device = isinstance(name, str) and re.fullmatch(r"(cpu|cuda)(:\d+)?", name) is not None
         require(is_device, "a device", name, "cpu or cuda")
     else:
-        require(kind in known and name in known[kind], f"a {kind} of torch", name, "one that a judge knows")
+        require(name in _TORCH_NAMES.get(kind, ()), f"a {kind} of torch", name, "one that a judge knows")
     return TorchName(kind, name)
 
 

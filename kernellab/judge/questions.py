@@ -10,7 +10,7 @@ import torch
 
 from kernellab.errors import UsageError
 from kernellab.judge.program import CandidateProgram
-from kernellab.judge.replay import copy_of, keeps_bits
+from kernellab.judge.replay import copy_of, element_count, keeps_bits
 from kernellab.judge.specification import Case, Specification
 from kernellab.judge.verdict import AS_SPECIFIED, Trial
 
@@ -25,7 +25,8 @@ _NARROW = frozenset(
     {torch.float16, torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz}
 )
 
-Change = Callable[[torch.Tensor, torch.Generator], torch.Tensor]
+Change = Callable[[torch.Size, torch.Generator], torch.Tensor]
+"""Draws values of a shape, in float64."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +126,7 @@ class Questions:
         counts = {}
         for number, case in enumerate(self.specification.cases):
             if number in self.programs and not case.is_timed and case.layout == AS_SPECIFIED:
-                drawn = self.specification.draw(case, 0).values()
-                counts[number] = sum(value.numel() for value in drawn if isinstance(value, torch.Tensor))
+                counts[number] = element_count(self.specification.draw(case, 0))
         filled = sorted((count, number) for number, count in counts.items() if count > 1)
         chosen: list[int] = []
         for is_hidden in (False, True):
@@ -144,71 +144,37 @@ def config_count(program: CandidateProgram) -> int:
     return max((len(step.variants) for step in program.steps), default=1)
 
 
-def _normal(values: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    return torch.randn(values.shape, generator=generator, dtype=torch.float64)
+def _normal(shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
+    return torch.randn(shape, generator=generator, dtype=torch.float64)
 
 
-def _uniform(values: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    return torch.rand(values.shape, generator=generator, dtype=torch.float64) * 2 - 1
+def _uniform(shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
+    return torch.rand(shape, generator=generator, dtype=torch.float64)
 
 
-def _large(values: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    return _normal(values, generator) * 100
-
-
-def _tiny(values: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    return _normal(values, generator) * 1e-4
-
-
-def _subnormal(values: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    return _normal(values, generator) * 1e-40
-
-
-def _integers(values: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    return (_normal(values, generator) * 4).round()
-
-
-def _ascending(values: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    return _normal(values, generator).flatten().sort().values.reshape(values.shape)
-
-
-def _constant(values: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    return torch.full(values.shape, float(_normal(torch.empty(()), generator)), dtype=torch.float64)
-
-
-def _with_zeros(values: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    kept = torch.rand(values.shape, generator=generator) < 0.5
-    return _normal(values, generator) * kept
-
-
-def _all_magnitudes(values: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Return values from 1e-10 to 1e10: few terms dominate a sum, and narrower formats overflow."""
-    exponents = torch.rand(values.shape, generator=generator, dtype=torch.float64) * 20 - 10
-    return _normal(values, generator) * 10**exponents
-
-
-def _nonfinite(values: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    drawn = _normal(values, generator).flatten()
+def _nonfinite(shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
+    drawn = _normal(shape, generator).flatten()
     for special in (float("inf"), float("-inf"), float("nan")):
         if drawn.numel():
             drawn[int(torch.randint(drawn.numel(), (), generator=generator))] = special
-    return drawn.reshape(values.shape)
+    return drawn.reshape(shape)
 
 
+NONFINITE = "with inf and nan"
 CHANGES: dict[str, Change] = {
     "normal": _normal,
-    "uniform": _uniform,
-    "large": _large,
-    "tiny": _tiny,
-    "subnormal": _subnormal,
-    "integers": _integers,
-    "sorted": _ascending,
-    "repeated": _constant,
-    "with zeros": _with_zeros,
-    "all magnitudes": _all_magnitudes,
-    "with inf and nan": _nonfinite,
+    "uniform": lambda shape, generator: _uniform(shape, generator) * 2 - 1,
+    "large": lambda shape, generator: _normal(shape, generator) * 100,
+    "tiny": lambda shape, generator: _normal(shape, generator) * 1e-4,
+    "subnormal": lambda shape, generator: _normal(shape, generator) * 1e-40,
+    "integers": lambda shape, generator: (_normal(shape, generator) * 4).round(),
+    "sorted": lambda shape, generator: _normal(shape, generator).flatten().sort().values.reshape(shape),
+    "repeated": lambda shape, generator: _normal(torch.Size(), generator).expand(shape),
+    "with zeros": lambda shape, generator: (torch.rand(shape, generator=generator) < 0.5) * _normal(shape, generator),
+    # from 1e-10 to 1e10: few terms dominate a sum, and narrower formats overflow
+    "all magnitudes": lambda shape, generator: 10 ** (_uniform(shape, generator) * 20 - 10) * _normal(shape, generator),
+    NONFINITE: _nonfinite,
 }
-NONFINITE = "with inf and nan"
 
 
 def redraw(inputs: Mapping[str, Any], distribution: str, seed: int, only: str | None = None) -> dict[str, Any]:
@@ -221,7 +187,7 @@ def redraw(inputs: Mapping[str, Any], distribution: str, seed: int, only: str | 
         return dict(inputs)
     generator = torch.Generator().manual_seed(seed)
     return {
-        name: _redraw(value, CHANGES[distribution], generator)
+        name: _redraw(value, distribution, generator)
         if is_floating(value) and (only is None or name == only)
         else value
         for name, value in inputs.items()
@@ -235,15 +201,12 @@ def is_floating(value: Any) -> bool:
     return all(step or size == 1 for size, step in zip(value.shape, value.stride(), strict=True))
 
 
-def _redraw(tensor: torch.Tensor, change: Change, generator: torch.Generator) -> torch.Tensor:
-    wide = tensor.to(torch.float64)
-    drawn = change(wide, generator)
-    if tensor.numel() > 1 and float(wide.nan_to_num().min()) >= 0.0:
+def _redraw(tensor: torch.Tensor, distribution: str, generator: torch.Generator) -> torch.Tensor:
+    drawn = CHANGES[distribution](tensor.shape, generator)
+    if tensor.numel() > 1 and float(tensor.to(torch.float64).nan_to_num().min()) >= 0.0:
         drawn = drawn.abs()
-    if tensor.dtype in _NARROW and change is _large:
+    if tensor.dtype in _NARROW and distribution == "large":
         drawn = drawn / 8
-    elif tensor.dtype in _NARROW and change is _all_magnitudes:
+    elif tensor.dtype in _NARROW and distribution == "all magnitudes":
         drawn = drawn.sign() * drawn.abs() ** 0.2
-    new = copy_of(tensor)
-    new.copy_(drawn.to(tensor.dtype))
-    return new
+    return copy_of(tensor).copy_(drawn.to(tensor.dtype))

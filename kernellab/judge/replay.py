@@ -194,7 +194,7 @@ class Replay:
             raise
         except Exception as exc:  # torch's checks of arguments raise what they like
             first = str(exc).splitlines()[0] if str(exc) else type(exc).__name__
-            raise ReplayError(f"torch's {_name_of(step)} fails: {first}", step.line) from exc
+            raise ReplayError(f"torch's {_short(step.operation)} fails: {first}", step.line) from exc
         if step.operation in EMPTY and self.poison is not None:
             fill_bytes(result, self.poison)
         return result
@@ -220,14 +220,14 @@ class Replay:
         counts = sorted((part.numel() for part in (*tensors, *made)), reverse=True)
         if max([*counts, 0]) > _MOST_ELEMENTS or math.prod(counts[:3]) > _MOST_WORK**2:
             shapes = ", ".join(str(tuple(part.shape)) for part in tensors)
-            raise ReplayError(f"torch's {_name_of(step)} of {shapes} is too much work for a CPU.", step.line)
+            raise ReplayError(f"torch's {_short(step.operation)} of {shapes} is too much work for a CPU.", step.line)
 
     def _reserve(self, step: ProgramStep, needed_bytes: int) -> None:
         """Count memory that a step makes, which lives until the end of the run, and refuse too much of it."""
         self._made_bytes += needed_bytes
         if self._made_bytes > self.most_bytes:
             raise ReplayError(
-                f"torch's {_name_of(step)} takes {needed_bytes / 2**30:,.1f} GiB; all steps together may take "
+                f"torch's {_short(step.operation)} takes {needed_bytes / 2**30:,.1f} GiB; all steps together may take "
                 f"{self.most_bytes / 2**30:,.0f} GiB on a CPU.",
                 step.line,
             )
@@ -243,7 +243,7 @@ class Replay:
                 raise ReplayError(f"{step.operation} gives {shape}, and the program says {expected.shape}.", step.line)
             if not _is_plain(value):
                 detail = "elements that lie in no memory of its own: negated, conjugate or beyond its end"
-                raise ReplayError(f"torch's {_name_of(step)} gives {detail}.", step.line)
+                raise ReplayError(f"torch's {_short(step.operation)} gives {detail}.", step.line)
             self._tensors[index] = value
 
     def _window(self, step: ProgramStep, base: Any, shape: Any, stride: Any, offset: Any, dtype: Any) -> Any:
@@ -300,10 +300,6 @@ class Replay:
         return map_nested(value, live)
 
 
-def _name_of(step: ProgramStep) -> str:
-    return step.operation.removeprefix("aten.").partition(".")[0]
-
-
 def _storage_of(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
 
@@ -335,6 +331,11 @@ def fill_bytes(tensor: torch.Tensor, byte: int) -> None:
     storage = tensor.untyped_storage()
     if storage.nbytes():
         torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage).fill_(byte)
+
+
+def element_count(inputs: Mapping[str, Any]) -> int:
+    """Return the number of elements of all tensors among inputs."""
+    return sum(value.numel() for value in inputs.values() if isinstance(value, torch.Tensor))
 
 
 def copies_of(inputs: Mapping[str, Any], device: str = "cpu") -> dict[str, Any]:

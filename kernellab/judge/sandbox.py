@@ -26,7 +26,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from kernellab.errors import JudgeFailed, KernellabError
 from kernellab.judge.confined_process import LENGTH, MOST_BYTES, Setup
@@ -86,23 +86,17 @@ def bytes_of_candidate(file: Path) -> bytes:
 
 
 def run_confined(
-    module: str, request: bytes, files: Sequence[Path], *, timeout_s: float = 30.0, memory_bytes: int = 6 << 30
+    module: str, request: bytes, files: Sequence[Path], limits: Limits, layers: frozenset[Layer] = ALL_LAYERS
 ) -> SandboxResult:
     """Run ``module``'s ``main(request: bytes, send: Callable[[bytes], None])`` in a process of its own.
 
     ``files`` are copied into its scratch folder, its working directory. The module is imported before the process is
-    confined, so it must not run what it does not trust before ``main``.
+    confined, so it must not run what it does not trust before ``main``. A test takes single layers away, to see what
+    each of them holds.
 
     Raises:
         JudgeFailed: the process could not be started, or its module not be imported, within a minute.
     """
-    return run_with_layers(module, request, files, Limits(timeout_s, memory_bytes), ALL_LAYERS)
-
-
-def run_with_layers(
-    module: str, request: bytes, files: Sequence[Path], limits: Limits, layers: frozenset[Layer]
-) -> SandboxResult:
-    """Run as `run_confined` does, with some of the layers alone: to see what each of them holds."""
     stop = Stop()
     call = partial(_run, module, request, files, limits, layers, stop)
     return run_uninterrupted(call, stop, "The candidate's process")
@@ -151,15 +145,13 @@ class _Process:
         part = _available(self.status_pipe)
         self._lines += part or b""
         while b"\n" in self._lines:
-            line, _, self._lines = self._lines.partition(b"\n")
-            self._take_line(json.loads(line))
+            text, _, self._lines = self._lines.partition(b"\n")
+            line = json.loads(text)
+            self.isolation += line.get("isolation", ())
+            self.is_ready |= line.get("ready", False)
+            self.failure = line.get("failed", self.failure)
+            self.status = line.get("status", self.status)
         return part != b""
-
-    def _take_line(self, line: dict[str, Any]) -> None:
-        self.isolation += line.get("isolation", ())
-        self.is_ready |= line.get("ready", False)
-        self.failure = line.get("failed", self.failure)
-        self.status = line.get("status", self.status)
 
     def read_result(self) -> bool:
         """Read what came of the message; return whether more may come.

@@ -16,10 +16,10 @@ import torch
 
 from kernellab.checking.comparison import ExpectedValue
 from kernellab.checking.reference import keyword_names, required_names, select_arguments, takes_any_name
-from kernellab.checking.tolerance import allowed_error, error_of_unknown
+from kernellab.checking.tolerance import allowed_error, error_of_unknown, magnitude_of
 from kernellab.errors import UsageError, first_line, plural, value_text
 from kernellab.judge.layouts import LAYOUTS, with_layout
-from kernellab.judge.verdict import AS_SPECIFIED
+from kernellab.judge.verdict import AS_SPECIFIED, sizes_words
 
 ALLOWED = ("triton", "torch")
 _PLAIN = (bool, int, float, str, type(None))
@@ -42,7 +42,7 @@ class Case:
     @property
     def words(self) -> str:
         """The sizes in words, with the layout if it is another: ``n=1000, m=7, strided inputs``."""
-        sizes = ", ".join(f"{name}={value}" for name, value in self.sizes) or "its own sizes"
+        sizes = sizes_words(self.sizes) or "its own sizes"
         return sizes if self.layout == AS_SPECIFIED else f"{sizes}, {self.layout} inputs"
 
 
@@ -323,12 +323,12 @@ class Tolerance:
 
     def allowed_error(self, want: torch.Tensor) -> torch.Tensor:
         """Return the allowed error of each element, in float64; of NaN and infinities, ``atol``."""
-        size = (want.abs() if want.is_complex() else want.double().abs()).double()
-        return self.atol + self.rtol * size.nan_to_num(0.0, 0.0, 0.0)
+        allowed: torch.Tensor = self.atol + self.rtol * magnitude_of(want).nan_to_num(0.0, 0.0, 0.0)
+        return allowed
 
     def accepts_zeros(self, want: torch.Tensor) -> bool:
         """Whether zeros in place of all elements are within the tolerance, though some element is not zero."""
-        size = (want.abs() if want.is_complex() else want.double().abs()).double().nan_to_num(math.inf)
+        size = magnitude_of(want).nan_to_num(math.inf)
         return bool(want.numel()) and bool((size > 0).any()) and bool((size <= self.allowed_error(want)).all())
 
 

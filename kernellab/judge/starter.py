@@ -13,6 +13,7 @@ from pathlib import Path
 
 from kernellab.judge.confined_process import SCRATCH_VARIABLES, START
 from kernellab.settings import child_environment
+from kernellab.workers.children import search_path
 from kernellab.workers.forks_and_interrupts import at_fork, socketpair
 
 _START = """\
@@ -52,7 +53,8 @@ class Starter:
         Raises:
             OSError: the system starts no process.
         """
-        needed = (module, _search_path())
+        _, path = search_path()
+        needed = module, [entry for entry in dict.fromkeys(path) if os.path.exists(entry)]
         is_sent = False
         if self.started_for == needed and self.requests is not None:
             with contextlib.suppress(OSError):  # it has ended, perhaps since it had nothing to do
@@ -122,15 +124,3 @@ def _child_variables(scratch: str) -> dict[str, str]:
         "PATH": os.defpath,
         "LANG": "C.UTF-8",
     }
-
-
-def _search_path() -> list[str]:
-    """The judge's ``sys.path``; the current folder and that of its program come last, so that they hide nothing."""
-    here = ""
-    with contextlib.suppress(OSError):  # the current folder may be deleted
-        here = os.getcwd()
-    program = getattr(sys.modules.get("__main__"), "__file__", None)
-    local = {here, os.path.dirname(os.path.abspath(program)) if program and here else here}
-    path = [os.path.normpath(os.path.join(here, entry)) for entry in sys.path if isinstance(entry, str)]
-    existing = [entry for entry in dict.fromkeys(path) if os.path.isabs(entry) and os.path.exists(entry)]
-    return sorted(existing, key=lambda entry: entry in local and "-packages" not in entry)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import platform
 import struct
-from dataclasses import dataclass
 
 _NUMBERS = {
     # name: (x86_64, aarch64), None where an architecture lacks it
@@ -57,15 +56,9 @@ _ALLOW, _KILL_PROCESS, _FAIL = 0x7FFF0000, 0x80000000, 0x00050000
 _NUMBER_AT, _ARCHITECTURE_AT, _ARGUMENT_AT = 0, 4, 16  # in struct seccomp_data; the low half of the first argument
 
 
-@dataclass(frozen=True, slots=True)
-class _Instruction:
-    code: int
-    value: int
-    if_true: int = 0
-    if_false: int = 0
-
-    def pack(self) -> bytes:
-        return struct.pack("=HBBI", self.code, self.if_true, self.if_false, self.value)
+def _instruction(code: int, value: int, *, if_true: int = 0, if_false: int = 0) -> bytes:
+    """Return a ``struct sock_filter``; a comparison skips ``if_true`` or ``if_false`` instructions."""
+    return struct.pack("=HBBI", code, if_true, if_false, value)
 
 
 def filter_program(pid: int, machine: str | None = None) -> bytes | None:
@@ -78,20 +71,20 @@ def filter_program(pid: int, machine: str | None = None) -> bytes | None:
         return None
     column, audit = architecture
     program = [
-        _Instruction(_LOAD, _ARCHITECTURE_AT),
-        _Instruction(_IF_EQUAL, audit, if_true=1),
-        _Instruction(_RETURN, _KILL_PROCESS),
-        _Instruction(_LOAD, _NUMBER_AT),
+        _instruction(_LOAD, _ARCHITECTURE_AT),
+        _instruction(_IF_EQUAL, audit, if_true=1),
+        _instruction(_RETURN, _KILL_PROCESS),
+        _instruction(_LOAD, _NUMBER_AT),
     ]
     if column == 0:
-        program += [_Instruction(_IF_AT_LEAST, _X32_BIT, if_false=1), _Instruction(_RETURN, _KILL_PROCESS)]
+        program += [_instruction(_IF_AT_LEAST, _X32_BIT, if_false=1), _instruction(_RETURN, _KILL_PROCESS)]
     program += _failing(_CLONE3[column], errno.ENOSYS)  # its flags lie in memory; the C library then calls clone
     program += [
-        _Instruction(_IF_EQUAL, _CLONE[column], if_false=4),
-        _Instruction(_LOAD, _ARGUMENT_AT),
-        _Instruction(_IF_ANY_BIT, _CLONE_THREAD, if_false=1),
-        _Instruction(_RETURN, _ALLOW),
-        _Instruction(_RETURN, _FAIL | errno.EPERM),
+        _instruction(_IF_EQUAL, _CLONE[column], if_false=4),
+        _instruction(_LOAD, _ARGUMENT_AT),
+        _instruction(_IF_ANY_BIT, _CLONE_THREAD, if_false=1),
+        _instruction(_RETURN, _ALLOW),
+        _instruction(_RETURN, _FAIL | errno.EPERM),
     ]
     for name, numbers in _OWN_PROCESS_ONLY.items():
         program += _own_process_only(numbers[column], pid, takes_zero=name not in {"kill", "tgkill"})
@@ -99,22 +92,21 @@ def filter_program(pid: int, machine: str | None = None) -> bytes | None:
         number = denied[column]
         if number is not None:
             program += _failing(number, errno.EPERM)
-    program.append(_Instruction(_RETURN, _ALLOW))
-    return b"".join(instruction.pack() for instruction in program)
+    return b"".join([*program, _instruction(_RETURN, _ALLOW)])
 
 
-def _failing(number: int, error: int) -> list[_Instruction]:
-    return [_Instruction(_IF_EQUAL, number, if_false=1), _Instruction(_RETURN, _FAIL | error)]
+def _failing(number: int, error: int) -> list[bytes]:
+    return [_instruction(_IF_EQUAL, number, if_false=1), _instruction(_RETURN, _FAIL | error)]
 
 
-def _own_process_only(number: int, pid: int, *, takes_zero: bool) -> list[_Instruction]:
+def _own_process_only(number: int, pid: int, *, takes_zero: bool) -> list[bytes]:
     """The check of a call that acts on the process in its first argument."""
     accepted = [pid, 0] if takes_zero else [pid]
-    checks = [_Instruction(_IF_EQUAL, value, if_true=len(accepted) - index) for index, value in enumerate(accepted)]
+    checks = [_instruction(_IF_EQUAL, value, if_true=len(accepted) - index) for index, value in enumerate(accepted)]
     return [
-        _Instruction(_IF_EQUAL, number, if_false=len(accepted) + 3),
-        _Instruction(_LOAD, _ARGUMENT_AT),
+        _instruction(_IF_EQUAL, number, if_false=len(accepted) + 3),
+        _instruction(_LOAD, _ARGUMENT_AT),
         *checks,
-        _Instruction(_RETURN, _FAIL | errno.EPERM),
-        _Instruction(_RETURN, _ALLOW),
+        _instruction(_RETURN, _FAIL | errno.EPERM),
+        _instruction(_RETURN, _ALLOW),
     ]

@@ -32,6 +32,11 @@ _LEAST_KEY_BYTES = 16
 _CUT = ', "signature": "'
 
 
+def sizes_words(sizes: Sequence[tuple[str, Any]]) -> str:
+    """Return sizes in words: ``n=1000, m=7``."""
+    return ", ".join(f"{name}={value}" for name, value in sizes)
+
+
 class Decision(StrEnum):
     """The kinds of verdicts."""
 
@@ -97,8 +102,7 @@ class Trial:
     @property
     def words(self) -> str:
         """The trial in words: ``n=1000, m=7, normal, seed 3``."""
-        sizes = ", ".join(f"{name}={value}" for name, value in self.sizes)
-        return ", ".join(filter(None, (sizes, self.inputs_words, f"seed {self.seed}")))
+        return ", ".join(filter(None, (sizes_words(self.sizes), self.inputs_words, f"seed {self.seed}")))
 
     @property
     def inputs_words(self) -> str:

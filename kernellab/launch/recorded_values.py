@@ -19,6 +19,18 @@ if TYPE_CHECKING:
 Program = tuple[int, int, int]
 
 
+def program_at(grid: tuple[int, int, int], number: int) -> Program:
+    """Return the id of a program by its number in the order of the grid, the first axis fastest."""
+    x_size, y_size, _ = grid
+    return number % x_size, number // x_size % y_size, number // (x_size * y_size)
+
+
+def program_number(grid: tuple[int, int, int], program: Program) -> int:
+    """Return the number of a program in the order of the grid, as `program_at` takes it."""
+    x, y, z = program
+    return x + grid[0] * (y + grid[1] * z)
+
+
 class ValueKind(StrEnum):
     """How a value came about."""
 
@@ -29,6 +41,11 @@ class ValueKind(StrEnum):
     LOAD = "load"
     STORE = "store"
     ATOMIC = "atomic"
+
+    @property
+    def is_store(self) -> bool:
+        """Whether the value went to memory, by a store or an atomic."""
+        return self is ValueKind.STORE or self is ValueKind.ATOMIC
 
 
 @dataclass(frozen=True, slots=True)

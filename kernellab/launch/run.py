@@ -109,6 +109,11 @@ class ElementAccesses:
     writers: Mapping[str, bytes] = field(default_factory=dict)
     masked: tuple[MaskedLoad, ...] = ()
 
+    def writer(self, name: str, element: int) -> int | None:
+        """Return the number of the program that last wrote an element of an argument."""
+        number: int = memoryview(self.writers[name]).cast("i")[element]
+        return number - 1 if number else None
+
 
 @dataclass(frozen=True, slots=True)
 class InterpretJob:

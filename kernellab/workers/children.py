@@ -160,12 +160,10 @@ class _Children:
 _CHILDREN = _Children()
 
 
-def _start_code() -> str:
-    """Return the start code of a worker, with a search path on which stray local files hide no module.
+def search_path() -> tuple[list[str], list[str]]:
+    """Return the absolute entries of ``sys.path``, and the same in an order in which stray local files hide no module.
 
-    During the start, the current folder and that of the user's program come last, after the standard library and
-    installed packages; ``kernellab`` is this process's own.
-    See `kernellab.workers.main.settle`.
+    There, the current folder and that of the user's program come last.
     """
     here = ""
     with contextlib.suppress(OSError):  # the current folder may be deleted
@@ -174,5 +172,13 @@ def _start_code() -> str:
     local = {here, os.path.dirname(program) if program else here}
     path = [os.path.normpath(os.path.join(here, entry)) for entry in sys.path if isinstance(entry, str)]
     path = [entry for entry in path if os.path.isabs(entry)]
-    safe = sorted(path, key=lambda entry: entry in local and "-packages" not in entry)
+    return path, sorted(path, key=lambda entry: entry in local and "-packages" not in entry)
+
+
+def _start_code() -> str:
+    """Return the start code of a worker; until its start is over, stray local files hide no module.
+
+    ``kernellab`` is this process's own. See `kernellab.workers.main.settle`.
+    """
+    path, safe = search_path()
     return _START.format(safe=safe, path=path, package=str(Path(__file__).parents[1] / "__init__.py"))

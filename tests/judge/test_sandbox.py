@@ -17,7 +17,7 @@ import pytest
 from kernellab.errors import JudgeFailed
 from kernellab.judge import sandbox
 from kernellab.judge.confinement import ALL_LAYERS, Layer, landlock_version, protect_this_process
-from kernellab.judge.sandbox import MOST_BYTES, Limits, SandboxResult, run_confined, run_with_layers
+from kernellab.judge.sandbox import MOST_BYTES, Limits, SandboxResult, run_confined
 from kernellab.judge.system_calls import filter_program
 
 MODULE = "tests.judge.sandbox_programs"
@@ -57,7 +57,7 @@ for descriptor in range(100):
 
 
 def ran(program: str, *, layers: frozenset[Layer] = ALL_LAYERS, timeout_s: float = 20.0, **more: int) -> SandboxResult:
-    return run_with_layers(MODULE, program.encode(), [], Limits(timeout_s, **more), layers)
+    return run_confined(MODULE, program.encode(), [], Limits(timeout_s, **more), layers)
 
 
 def attempted(call: str, *, layers: frozenset[Layer] = ALL_LAYERS, before: str = "") -> str:
@@ -71,7 +71,7 @@ def attempted(call: str, *, layers: frozenset[Layer] = ALL_LAYERS, before: str =
 
 
 def test_a_message_comes_back_with_the_layers_in_effect() -> None:
-    result = run_confined(MODULE, b"answer('whole')", [])
+    result = run_confined(MODULE, b"answer('whole')", [], Limits())
     assert (result.data, result.problem) == (b"whole", "")
     assert len(set(result.isolation)) == len(result.isolation) >= 1
 
@@ -79,7 +79,7 @@ def test_a_message_comes_back_with_the_layers_in_effect() -> None:
 def test_files_lie_in_the_working_directory_and_can_be_imported(tmp_path: Path) -> None:
     (tmp_path / "candidate_file.py").write_text("value = 7\n")
     program = b"import candidate_file; answer((candidate_file.value, open('candidate_file.py').read()))"
-    result = run_confined(MODULE, program, [tmp_path / "candidate_file.py"])
+    result = run_confined(MODULE, program, [tmp_path / "candidate_file.py"], Limits())
     assert result.data == b"(7, 'value = 7\\n')"
 
 
@@ -166,7 +166,7 @@ def test_the_scratch_folder_is_deleted_however_deep_it_is() -> None:
 
 def test_a_module_that_cannot_be_imported_is_the_failure_of_the_judge() -> None:
     with pytest.raises(JudgeFailed, match=r"No module named 'tests\.judge\.no_such_module'"):
-        run_confined("tests.judge.no_such_module", b"", [])
+        run_confined("tests.judge.no_such_module", b"", [], Limits())
 
 
 # ---- processes -----------------------------------------------------------------------------------------------------
@@ -284,8 +284,8 @@ def test_a_protected_judge_is_restored() -> None:
 
 def test_the_process_that_starts_candidates_ends_with_the_session() -> None:
     program = f"""
-from kernellab.judge import confinement, sandbox
-sandbox.run_with_layers({MODULE!r}, b"pass", [], sandbox.Limits(20.0), confinement.ALL_LAYERS)
+from kernellab.judge import sandbox
+sandbox.run_confined({MODULE!r}, b"pass", [], sandbox.Limits(20.0))
 print(sandbox._STARTER.popen.pid)
 """
     done = subprocess.run(
@@ -461,7 +461,7 @@ def test_an_unknown_machine_has_no_filter() -> None:
 def test_a_start_that_takes_too_long_is_ended() -> None:
     start_s = time.monotonic()
     with pytest.raises(JudgeFailed, match=r"it was not ready after 0 s"):
-        run_with_layers(MODULE, b"", [], Limits(start_s=0.0), ALL_LAYERS)
+        run_confined(MODULE, b"", [], Limits(start_s=0.0))
     assert time.monotonic() - start_s < 3
 
 
@@ -506,7 +506,7 @@ def test_a_failed_start_leaves_the_processes_of_other_threads() -> None:
             assert not other.done()
         first = starter()
         with pytest.raises(JudgeFailed):
-            run_with_layers(MODULE, b"", [], Limits(start_s=0.0), ALL_LAYERS)
+            run_confined(MODULE, b"", [], Limits(start_s=0.0))
         assert ran("answer(2)").data == b"2"
         assert starter() != first
         assert other.result().data == b"whole"

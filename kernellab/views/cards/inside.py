@@ -8,7 +8,7 @@ from itertools import groupby
 from kernellab.errors import plural, share_text, time_text
 from kernellab.inside.births import births_in
 from kernellab.inside.equivalence import Equivalence
-from kernellab.inside.first_difference import FirstDifference, line_text
+from kernellab.inside.first_difference import FirstDifference
 from kernellab.inside.timeline import Timeline, Wave
 from kernellab.inside.values import Values
 from kernellab.launch.recorded_values import RecordedValue
@@ -41,7 +41,7 @@ def values_card(values: Values) -> Card:
         "NaN": lambda value: number(value.summary.nan or None, ",d"),
         "inf": lambda value: number(value.summary.inf or None, ",d"),
         "masked": lambda value: number(value.summary.masked or None, ",d"),
-        "source": lambda value: line_text(values, value) or linecache.getline(value.file or "", value.line).strip(),
+        "source": lambda value: values.line_text(value) or linecache.getline(value.file or "", value.line).strip(),
     }
     rows = last_iterations([value for value in values.values if value.program == first])
     left = ("called in", "name", "source")

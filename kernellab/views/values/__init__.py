@@ -68,10 +68,9 @@ class ValuesPage:
         for position, value in enumerate(self.values.values):
             if value.program == first:
                 positions[value.file or "", value.line].append(position)
-        sources = [(self.values.file, self.values.first_line, self.values.source), *self.values.helpers]
         return tuple(
             Line(file, start + number, text, tuple(positions.get((file, start + number), ())))
-            for place, (file, start, source) in enumerate(sources)
+            for place, (file, start, source) in enumerate(self.values.texts)
             for number, text in enumerate(source.rstrip("\n").splitlines())
             if place == 0 or any((file, start + number) in positions for number in range(source.count("\n") + 1))
         )

@@ -29,7 +29,7 @@ class StatementPlaces:
     def __init__(self, values: Values) -> None:
         self._own = short_file(values.file)
         self._starts: dict[Place, int] = {}
-        for file, first_line, text in ((values.file, values.first_line, values.source), *values.helpers):
+        for file, first_line, text in values.texts:
             for line, start in _statement_starts(text, first_line).items():
                 self._starts[Place(self._short(file), line)] = start
 
