@@ -19,14 +19,7 @@ from kernellab.compile.disassembly import disassembly_of
 from kernellab.display import Displayable, Drawable
 from kernellab.errors import StoreError, UsageError, choice_message
 from kernellab.settings import compiler_environment
-from kernellab.source import (
-    INTEGER_OPTIONS,
-    Binding,
-    Closure,
-    constant_text,
-    jsonable,
-    portable_type,
-)
+from kernellab.source import INTEGER_OPTIONS, Binding, Closure, constant_text, jsonable, portable_type
 from kernellab.target import BlockNeeds, Occupancy, Target, limits_of, occupancy
 from kernellab.workers.forks_and_interrupts import cached_property
 

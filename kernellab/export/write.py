@@ -72,12 +72,7 @@ class ExportContext:
     targets: tuple[Target, ...] = ()
 
 
-def export(
-    context: ExportContext,
-    version: Version,
-    to: str | Path | None,
-    kind: str | None,
-) -> Exported:
+def export(context: ExportContext, version: Version, to: str | Path | None, kind: str | None) -> Exported:
     """Write a kept kernel as a file; ``to`` None means NAME.py, NAME.html or NAME.zip in the current folder.
 
     ``kind`` None is a module with the decorators that the kernel was launched with.

@@ -16,13 +16,7 @@ from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from kernellab._triton.device_binaries import (
-    BASIC,
-    KernelRequest,
-    KernelVariant,
-    compile_device_kernel,
-    request_of,
-)
+from kernellab._triton.device_binaries import BASIC, KernelRequest, KernelVariant, compile_device_kernel, request_of
 from kernellab._triton.drivers import load_driver, specialization_of
 from kernellab.compile.entries import triton_files
 from kernellab.errors import KernellabError, RunError, StoreError, WorkerDied, WorkerTimeout, stopped_text

@@ -26,15 +26,7 @@ from kernellab.errors import KernellabError, LaunchError, OutOfBounds, RunError,
 from kernellab.gpu import driver
 from kernellab.gpu.device_view import load_kernels
 from kernellab.gpu.driver import DeviceBytes
-from kernellab.gpu.ipc import (
-    BinaryLaunch,
-    IpcExport,
-    Memory,
-    Tables,
-    import_memory,
-    move_tables,
-    moves_of,
-)
+from kernellab.gpu.ipc import BinaryLaunch, IpcExport, Memory, Tables, import_memory, move_tables, moves_of
 from kernellab.gpu.redzones import Damage, Redzones, Span, damage_text, likely_place, likely_site, spans_of
 from kernellab.ir.operations import Access
 from kernellab.launch.calls import MAX_GRID, Grid3
@@ -298,10 +290,7 @@ def _fault(launch: BoundLaunch, look_closer: LookCloser, exported: IpcExport, ou
     suspects = [site for site in sites if site.argument in null] or sites
     guess = f" Most likely it is an access to {likely_site(suspects).argument}." if suspects else ""
     return RunError(
-        f"{text}{guess} {state}",
-        place=likely_place(suspects),
-        detail=outcome.message,
-        kernel=launch.compiled.kernel,
+        f"{text}{guess} {state}", place=likely_place(suspects), detail=outcome.message, kernel=launch.compiled.kernel
     )
 
 

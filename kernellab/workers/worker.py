@@ -302,11 +302,7 @@ class BackgroundJobs:
         self._awaited: set[threading.Thread] = set()
 
     def begin(
-        self,
-        *steps: Callable[[], object],
-        name: str | None = None,
-        stop: Stop | None = None,
-        is_awaited: bool = False,
+        self, *steps: Callable[[], object], name: str | None = None, stop: Stop | None = None, is_awaited: bool = False
     ) -> threading.Thread:
         """Run steps in a new thread; see `in_background`. `stop` gives those ``is_awaited`` some seconds to end."""
         asked = stop or Stop()
