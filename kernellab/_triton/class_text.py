@@ -153,9 +153,10 @@ def _named_tuple(written: ClassText, attributes: Mapping[str, Any]) -> None:
         _assign(written, attributes)
         return
     base = written.name(collections.namedtuple, "namedtuple")
-    defaults = tuple(cls._field_defaults.values())
-    defaults_argument = "" if not defaults else f", defaults={written.name(defaults, f'{cls.__name__}_defaults')}"
-    written.lines.append(f"class {cls.__name__}({base}({cls.__name__!r}, {cls._fields!r}{defaults_argument})):")
+    arguments = f"{cls.__name__!r}, {cls._fields!r}"
+    if defaults := tuple(cls._field_defaults.values()):
+        arguments += f", defaults={written.name(defaults, f'{cls.__name__}_defaults')}"
+    written.lines.append(f"class {cls.__name__}({base}({arguments})):")
     written.body("__slots__ = ()")
     _assign(written, {n: v for n, v in attributes.items() if n not in cls._fields and not n.startswith("_")})
 
@@ -204,14 +205,9 @@ def _aggregate(written: ClassText) -> None:
     for name, kind in cls.__annotations__.items():
         default = f" = {written.expression(defaults[name], name)}" if name in defaults else ""
         written.body(f"{name}: {written.name(kind, kind.__name__)}{default}")
-    if (init := _init_of_aggregate(cls)) is not None:
+    init = cls.hash_attrs[0]  # the user's ``__init__``, or Triton's
+    if not getattr(init, "__triton_builtin__", False) and init is not object.__init__:
         written.body(_method(written, init))
-
-
-def _init_of_aggregate(cls: Any) -> Any:
-    """The ``__init__`` that a user wrote for an aggregate; None where there is only Triton's."""
-    init = cls.hash_attrs[0]
-    return None if getattr(init, "__triton_builtin__", False) or init is object.__init__ else init
 
 
 def _is_written(cls: type, name: str, value: Any) -> bool:

@@ -25,7 +25,6 @@ from triton.compiler.compiler import parse
 from triton.compiler.errors import CompilationError, CompileTimeAssertionFailure
 
 from kernellab._triton.mlir import flattened_parameters, graph_of_module
-from kernellab._triton.option_reads import watch_options
 from kernellab._triton.specialize import RUN_KNOBS, Specialization, source_of
 from kernellab._triton.targets import gpu_target
 from kernellab.advice import in_plain_words
@@ -201,6 +200,30 @@ def _begin_lowering(function: Any, special: Specialization, target: Target, watc
     stages: dict[str, Any] = {}
     backend.add_stages(stages, options, source.language)
     return _Lowering(str(source.name), module, context, stages, parsed, reads)
+
+
+def watch_options(options: Any, names: Iterable[str]) -> tuple[Any, set[str]]:
+    """A copy of a backend's options, and the set that takes each of ``names`` when it is read, from a copy of it, too.
+
+    Most kernels have the same TTIR for every ``num_warps``, but one may ask: `triton.language.extra.cuda.num_warps`,
+    Gluon's layouts, a builtin of a package. No list of such functions would be complete, so reads are watched. Whatever
+    looks at all options, such as a hash or a text of them, counts as a read of each.
+    """
+    plain: Any = type(options)
+    watched_names, reads = frozenset(names), set[str]()
+
+    def read(self: Any, name: str) -> Any:
+        if name == "__dict__":
+            reads.update(watched_names)
+        elif name in watched_names:
+            reads.add(name)
+        return object.__getattribute__(self, name)
+
+    # A class for each call: copies of the options are of it, and so their reads come into the same set.
+    watched_class: Any = type(plain.__name__, (plain,), {"__getattribute__": read})
+    watched: Any = object.__new__(watched_class)
+    object.__getattribute__(watched, "__dict__").update(vars(options))
+    return watched, reads
 
 
 def _metadata(options: Any, target: Target) -> dict[str, Any]:

@@ -315,15 +315,10 @@ def literal(value: object) -> str:
         case dict():
             return f"{{{', '.join(f'{literal(k)}: {literal(v)}' for k, v in value.items())}}}"
         case str():
-            return string_literal(value)
+            plain = repr(value)  # in double quotes where that needs no more escapes
+            return f'"{plain[1:-1]}"' if plain[0] == "'" and '"' not in value else plain
         case _:
             return repr(value)
-
-
-def string_literal(text: str) -> str:
-    """Return a string literal, in double quotes where that needs no more escapes."""
-    plain = repr(text)
-    return f'"{plain[1:-1]}"' if plain[0] == "'" and '"' not in text else plain
 
 
 def docstring(text: str) -> str:

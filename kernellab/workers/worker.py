@@ -35,7 +35,6 @@ from kernellab.workers.process import (
     ChannelClosedError,
     DeadlineError,
     ForkServer,
-    Limit,
     WorkerProcess,
     limit_of,
     pack_message,
@@ -221,7 +220,7 @@ class Worker:
                 try:
                     return self._attempt(job, message, timeout_s, report, stop)
                 except _KilledFromOutside as exc:
-                    raise WorkerDied(f"The worker of {job.subject} was killed twice ({exc.how}).") from exc
+                    raise WorkerDied(f"The worker of {job.subject} was killed twice ({exc}).") from exc
 
     def _start_anew(self) -> None:
         self._process, self._at_work = None, AtWork()
@@ -260,7 +259,10 @@ class Worker:
         process = self._running_process(timeout_s, job.subject, stop)
         start = process.printed_bytes()
         try:
-            kind, value = _answer(process, message, limit_of(timeout_s, job.subject, stop), report)
+            limit = limit_of(timeout_s, job.subject, stop)
+            process.channel.send(message, limit)
+            while (answer := process.channel.receive(limit))[0] == "progress":
+                report(answer[1])
         except ChannelClosedError as exc:
             raise self._death_error(process, job, start) from exc
         except DeadlineError as exc:
@@ -269,6 +271,7 @@ class Worker:
         except BaseException:
             self._stop_process()  # whatever the process is at, its answer would come out of turn
             raise
+        kind, value = answer
         if kind == "failure":
             raise value.exception()
         return value
@@ -287,11 +290,7 @@ class Worker:
 
 
 class _KilledFromOutside(Exception):
-    """The process was killed by a signal from outside."""
-
-    def __init__(self, how: str) -> None:
-        super().__init__(how)
-        self.how = how
+    """The process was killed by a signal from outside, of this name."""
 
 
 class BackgroundJobs:
@@ -418,12 +417,3 @@ def require_seconds(timeout_s: float) -> None:
     """
     if not timeout_s > 0 or math.isinf(timeout_s):
         raise UsageError(f"The time limit is {timeout_s!r}; expected seconds, more than 0.")
-
-
-def _answer(process: WorkerProcess, message: bytes, limit: Limit, report: ProgressCallback) -> tuple[str, Any]:
-    process.channel.send(message, limit)
-    while True:
-        kind, value = process.channel.receive(limit)
-        if kind != "progress":
-            return kind, value
-        report(value)
