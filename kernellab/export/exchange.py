@@ -36,6 +36,7 @@ from kernellab.source import (
 )
 from kernellab.store import Entry, Measurement, MeasurementRow, RecordedLaunch, Store, Version, measurement_of
 from kernellab.store.decoding import (
+    canonical_json,
     launch_from_jsonable,
     launch_to_jsonable,
     require_count,
@@ -201,7 +202,7 @@ def measurement_lines(kernels: Registry, key: str | int | None) -> tuple[str, in
             common = {"schema": SCHEMA, "digest": version.digest}
             lines += [{**common, **fields} for fields in (kernel, *map(_row_fields, rows))]
             count += len(rows)
-    text = "".join(f"{json.dumps(line, sort_keys=True, separators=(',', ':'))}\n" for line in lines)
+    text = "".join(f"{canonical_json(line)}\n" for line in lines)
     if len(text) > _LINES_BYTES:
         raise UsageError(f"These are {len(text):,} bytes, and an import reads {_LINES_BYTES:,}; name one kernel.")
     return text, count

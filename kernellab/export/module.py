@@ -90,15 +90,13 @@ def parts_of(recorded: RecordedVersion, expected: tuple[OutputSummary, ...] = ()
     known = [name for name, value in heuristics if not isinstance(value, Opaque)]
     plan = None
     if recorded.launch is not None and not why_unwritable(recorded):
+        arguments = recorded.launch.arguments
+        dtypes = [str(argument.value) for argument in arguments if argument.kind == "dtype"]
+        dtypes += [tensor.dtype for tensor in tensors_among(list(arguments))]
         plan = plan_of(flat.names[0], recorded.launches, recorded.result, known, functions)
-        plan = dataclasses.replace(plan, refusal=why_uninterpreted(flat, _dtypes(recorded.launch)))
+        plan = dataclasses.replace(plan, refusal=why_uninterpreted(flat, dtypes))
     tuner = next((wrapper for wrapper in closure.wrappers if isinstance(wrapper, Autotune)), None)
     return ModuleParts(recorded, flat, plan, tuner, heuristics, functions, expected)
-
-
-def _dtypes(launch: RecordedLaunch) -> list[str]:
-    passed = [str(argument.value) for argument in launch.arguments if argument.kind == "dtype"]
-    return [*passed, *(tensor.dtype for tensor in tensors_among(list(launch.arguments)))]
 
 
 # Names that functions of a module use beside the kernel's arguments, which are their local variables.
