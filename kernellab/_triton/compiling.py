@@ -304,9 +304,8 @@ def _diagnostic(log: str, closure: Closure) -> tuple[Place, str] | None:
             if match["file"] == function.file and 0 <= number - function.first_line < len(lines):
                 line = lines[number - function.first_line]
                 message, _, _ = match["text"].partition(f"\n{line}\n")  # MLIR prints the line, and modules below it
-                return Place(function.file, number, int(match["column"]) - 1, line), in_plain_words(
-                    " ".join(message.split())
-                )
+                place = Place(function.file, number, int(match["column"]) - 1, line)
+                return place, in_plain_words(" ".join(message.split()))
     return None
 
 
@@ -373,9 +372,7 @@ def _names_in(exc: BaseException) -> set[str]:
     """The names in the source of the kernel that a compile error is about."""
     source = getattr(exc, "src", None)
     nodes = ast.walk(ast.parse(textwrap.dedent(source))) if source else ()
-    return {
-        str(getattr(node, "id", getattr(node, "arg", None))) for node in nodes if isinstance(node, ast.Name | ast.arg)
-    }
+    return {str(getattr(n, "id", getattr(n, "arg", None))) for n in nodes if isinstance(n, ast.Name | ast.arg)}
 
 
 def sanitizer_problem(target: Target) -> str:

@@ -218,9 +218,8 @@ class LoadedClosure:
         configs = []
         for config in wrapper.configs:
             hook = () if config.pre_hook is None else (("pre_hook", config.pre_hook),)
-            configs.append(
-                triton.Config(self._values_of(config.parameters), **self._values_of(hook), **dict(config.options))
-            )
+            options = {**self._values_of(hook), **dict(config.options)}
+            configs.append(triton.Config(self._values_of(config.parameters), **options))
         pruning = self._values_of(wrapper.prune_configs_by) or None
         arguments = self._values_of(wrapper.arguments)
         return triton.autotune(configs, list(wrapper.key), prune_configs_by=pruning, **arguments)(function)

@@ -243,13 +243,9 @@ class _Assembly:
     def _block(self, raw: _RawBlock, region: int, depth: int, pending: _Pending) -> int:
         index = len(self.blocks)
         self.blocks.append(None)
-        locations = map(self.printed.locations.resolve, raw.argument_locations)
-        arguments = tuple(
-            self._value(key, location, None, index) for key, location in zip(raw.arguments, locations, strict=True)
-        )
-        operations = tuple(
-            self._operation(self.walked.operations[operation], index, depth, pending) for operation in raw.operations
-        )
+        places = map(self.printed.locations.resolve, raw.argument_locations)
+        arguments = tuple(self._value(key, at, None, index) for key, at in zip(raw.arguments, places, strict=True))
+        operations = tuple(self._operation(self.walked.operations[i], index, depth, pending) for i in raw.operations)
         self.blocks[index] = Block(index, region, arguments, operations, ())
         return index
 
@@ -271,9 +267,7 @@ class _Assembly:
         printed = self._next_printed(raw, depth)
         location = self.printed.location(printed) if printed else Location()
         results = tuple(self._value(key, location, index, block) for key in raw.results)
-        regions = tuple(
-            self._region(key, index, printed, position, depth + 1) for position, key in enumerate(raw.regions)
-        )
+        regions = tuple(self._region(key, index, printed, i, depth + 1) for i, key in enumerate(raw.regions))
         self.operations[index] = Operation(
             index=index,
             name=raw.name,

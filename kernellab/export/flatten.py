@@ -243,16 +243,14 @@ def _rewrite_globals(function: Function, flat: FlatModule, name: str) -> str:
     is_lambda = function.kind == "lambda"
     tree = ast.parse(f"({function.text})" if is_lambda else function.text)
     bindings = dict(function.bindings)
-    quoted_annotations = _annotations(tree)
-    edits: dict[Span, str] = {
-        _span(a): repr(ast.unparse(a)) for a in quoted_annotations if _uses_unknown_names(a, bindings)
-    }
+    annotations = _annotations(tree)
+    edits: dict[Span, str] = {_span(a): repr(ast.unparse(a)) for a in annotations if _uses_unknown_names(a, bindings)}
     if function.kind in JIT_KINDS:
-        edits |= {_span(a): "tl.constexpr" for a in quoted_annotations if _is_constexpr_text(a)}
+        edits |= {_span(a): "tl.constexpr" for a in annotations if _is_constexpr_text(a)}
     for node, binding in _references(tree, bindings):
         wanted = flat.target(node.id if isinstance(node, ast.Name) else node.attr, binding)
         if wanted is None:
-            around = (a for a in quoted_annotations if any(part is node for part in ast.walk(a)))
+            around = (a for a in annotations if any(part is node for part in ast.walk(a)))
             edits.update({_span(a): repr(ast.unparse(a)) for a in around})
         elif wanted != ast.unparse(node):
             edits[_span(node)] = wanted

@@ -281,10 +281,8 @@ class Chooser:
     def words(self) -> str:
         """The choice of the config, as a sentence for the module's docstring."""
         names = ", ".join(name for name, _ in self.sizes)
-        places = [
-            f"{'predicted, not measured, for' if d.is_predicted else 'measured on'} {d.device} ({d.words})"
-            for d in self.decisions
-        ]
+        how = {True: "predicted, not measured, for", False: "measured on"}
+        places = [f"{how[d.is_predicted]} {d.device} ({d.words})" for d in self.decisions]
         return f"Its config is chosen by {names}, as {'; '.join(places)}."
 
     def sections(self, kernel: str) -> Iterator[str]:

@@ -82,10 +82,7 @@ def parts_of(recorded: RecordedVersion, expected: tuple[OutputSummary, ...] = ()
     whole, index_maps = append_closures(closure, [source for source, _ in passed.values()])
     flat = flatten_closure(whole)
     bindings = zip(passed.items(), index_maps, strict=True)
-    functions = {
-        argument: flat.expression(remap_functions(binding, index_map))
-        for (argument, (_, binding)), index_map in bindings
-    }
+    functions = {a: flat.expression(remap_functions(binding, index_map)) for (a, (_, binding)), index_map in bindings}
     heuristics = tuple(v for w in closure.wrappers if isinstance(w, Heuristics) for v in w.values)
     known = [name for name, value in heuristics if not isinstance(value, Opaque)]
     plan = None

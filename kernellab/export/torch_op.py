@@ -106,18 +106,15 @@ def _with_bases(recorded: RecordedVersion) -> RecordedVersion:
 
 def _is_opaque(plan: LauncherPlan) -> bool:
     """Whether the kernel takes tuples, descriptors or functions, which torch.compile does not pass on."""
-    return any(
-        a.kind in ("tuple", "function", "value") or a.block or type(a.value) is tuple for a in plan.launch.arguments
-    )
+    arguments = plan.launch.arguments
+    return any(a.kind in ("tuple", "function", "value") or a.block or type(a.value) is tuple for a in arguments)
 
 
 def _operator_source(plan: LauncherPlan, parts: ModuleParts, chooser: Chooser | None, *, is_opaque: bool) -> str:
     """Return the operator: it takes all tensors, mutates the outputs, and returns nothing."""
     names = dict.fromkeys(name.partition("[")[0] for name in plan.mutated)
     mutated = "{" + ", ".join(map(literal, names)) + "}" if names else "()"
-    passed_arguments = ", ".join(
-        f"{literal(argument.name)}: {_kernel_argument(argument)}" for argument in plan.parameters
-    )
+    passed = ", ".join(f"{literal(argument.name)}: {_kernel_argument(argument)}" for argument in plan.parameters)
     options = _schema_options(plan)
     meta = ", ".join(f"{literal(n)}: {n if n in options else text}" for n, text in plan.meta)
     config = "" if chooser is None else f"**{chooser.call('{}')}"
@@ -126,7 +123,7 @@ def _operator_source(plan: LauncherPlan, parts: ModuleParts, chooser: Chooser | 
         *_signature(f"{plan.name}_op", [*map(_typed_parameter, plan.parameters), *options.values()], "None"),
         f'    """Launch `{plan.name}`; it mutates {", ".join(plan.mutated) or "nothing"}."""',
         *(f"    {line}" for line in (*refusal_lines(plan.refusal), *flag_lines(plan))),
-        f"    arguments = {{{', '.join(filter(None, [passed_arguments, meta, config]))}}}",
+        f"    arguments = {{{', '.join(filter(None, [passed, meta, config]))}}}",
     ]
     if heuristics_text(parts.flat, parts.heuristics):
         lines += [
@@ -168,9 +165,8 @@ def _recorded_grids(parts: ModuleParts, plan: LauncherPlan) -> str:
     ran = [launch for launch in parts.recorded.launches if launch.grid is not None]
     grids = {tuple(value for _, value in _grid_sizes(launch)): launch.grid for launch in ran}
     rows = [f"    ({literal(sizes)}, {grid})," for sizes, grid in grids.items()]
-    return "\n".join(
-        [f"NO_GRID = {literal(recorded_grids_remark(plan.name, plan.grid))}", "GRIDS = [", *rows, "]", "", "", _GRIDS]
-    )
+    remark = literal(recorded_grids_remark(plan.name, plan.grid))
+    return "\n".join([f"NO_GRID = {remark}", "GRIDS = [", *rows, "]", "", "", _GRIDS])
 
 
 def _grid_sizes(launch: RecordedLaunch) -> Iterator[tuple[str, Any]]:

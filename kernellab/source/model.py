@@ -362,9 +362,6 @@ def content_keys(groups: Sequence[Sequence[Function]]) -> list[list[str]]:
 
 
 def _content_key(function: Function, known: Sequence[str]) -> str:
-    bindings = [
-        (name, jsonable(with_functions(binding, lambda used: Constant(known[used]))))
-        for name, binding in function.bindings
-    ]
+    bindings = [(n, jsonable(with_functions(b, lambda used: Constant(known[used])))) for n, b in function.bindings]
     text = json.dumps([function.name, function.kind, function.text, function.noinline, bindings])
     return hashlib.sha256(text.encode()).hexdigest()
