@@ -56,18 +56,19 @@ class GridMemos:
         """Call a grid function, and remember its extents if it only computes."""
         extents = grid(GridArguments(arguments))
         if type(grid) is FunctionType:
-            memo = self.by_code.get(id(grid.__code__))
-            if memo is None:
-                if len(self.by_code) == _MOST_REMEMBERED:
-                    self.by_code.clear()
-                memo = GridMemo(grid.__code__, values_reader(grid, self.fixed))
-                self.by_code[id(grid.__code__)] = memo
+            memo = self.by_code.get(id(grid.__code__)) or self._add_memo(grid)
             key = memo.values(grid)
             if key is not None and type(extents) is tuple and all(type(extent) is int for extent in extents):
                 if len(memo.extents) == _MOST_REMEMBERED:
                     memo.extents.clear()
                 memo.extents[key] = extents
         return extents
+
+    def _add_memo(self, grid: FunctionType) -> GridMemo:
+        if len(self.by_code) == _MOST_REMEMBERED:
+            self.by_code.clear()
+        memo = self.by_code[id(grid.__code__)] = GridMemo(grid.__code__, values_reader(grid, self.fixed))
+        return memo
 
 
 def values_reader(grid: FunctionType, fixed: Collection[str]) -> Callable[[FunctionType], Any]:

@@ -297,8 +297,7 @@ class BackgroundJobs:
     """The threads of `in_background` that an owner has begun, and stops when it is closed."""
 
     def __init__(self) -> None:
-        self._jobs: dict[threading.Thread, Stop] = {}
-        self._awaited: set[threading.Thread] = set()
+        self._jobs: dict[threading.Thread, tuple[Stop, bool]] = {}
 
     def begin(
         self, *steps: Callable[[], object], name: str | None = None, stop: Stop | None = None, is_awaited: bool = False
@@ -308,21 +307,18 @@ class BackgroundJobs:
         thread = background_thread(*steps, name=name, stop=asked)
         for ended in [job for job in tuple(self._jobs) if job.ident is not None and not job.is_alive()]:
             self._jobs.pop(ended, None)
-            self._awaited.discard(ended)
-        if is_awaited:
-            self._awaited.add(thread)
-        self._jobs[thread] = asked  # first: what stops the jobs in between stops this one, too
+        self._jobs[thread] = asked, is_awaited  # first: what stops the jobs in between stops this one, too
         thread.start()
         return thread
 
     def stop(self, why: str) -> tuple[threading.Thread, ...]:
         """Ask the running jobs to stop, so that they start no process any more; return their threads."""
         running, end_s = tuple(self._jobs.items()), time.monotonic() + _LAST_MOMENT_S
-        for thread, stop in running:
-            if thread not in self._awaited:
+        for _, (stop, is_awaited) in running:
+            if not is_awaited:
                 stop.ask(why)
-        for thread, stop in running:
-            if thread in self._awaited and thread.ident is not None:
+        for thread, (stop, is_awaited) in running:
+            if is_awaited and thread.ident is not None:
                 thread.join(max(0.0, end_s - time.monotonic()))
             stop.ask(why)
         return tuple(thread for thread, _ in running if thread.is_alive())
