@@ -318,11 +318,9 @@ class OfflineDriver(DriverBase):  # type: ignore[misc]
 
     def get_empty_cache_for_benchmark(self) -> None:
         """Return no buffer: there is no L2 cache to flush."""
-        return
 
     def clear_cache(self, cache: object) -> None:
         """Flush nothing."""
-        return
 
     def get_device_properties(self, device: int) -> dict[str, int]:
         """Return the limits of the target with a device number, by the names that Triton asks for."""

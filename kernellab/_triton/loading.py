@@ -63,10 +63,7 @@ class _OpaqueValue:
     def __getitem__(self, item: object) -> _OpaqueValue:
         return self._stand_in()
 
-    def __or__(self, other: object) -> _OpaqueValue:
-        return self._stand_in()
-
-    __ror__ = __or__
+    __or__ = __ror__ = __getitem__
 
     def _stand_in(self) -> _OpaqueValue:
         return self if self._is_named else self._refuse()

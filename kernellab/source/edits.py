@@ -33,7 +33,7 @@ class FunctionEdits:
     """Edits of one function: its ``definition``, and what is to be added where.
 
     Additions at one place stand in the order in which they were asked for. Positions are lines from 1 and columns in
-    bytes, as those of `ast`. A piece of text takes the place of so many bytes of the old one.
+    bytes, as those of `ast`. `_pieces` have the bytes that they replace.
     """
 
     text: str
@@ -65,7 +65,7 @@ class FunctionEdits:
                 return body
 
     def insert(self, line: int, column: int, piece: str, replaced_bytes: int = 0) -> None:
-        """Add a piece of text at a position, in place of as many bytes."""
+        """Add a piece of text at a position, in place of ``replaced_bytes`` bytes of the old text."""
         self._pieces.setdefault((line, column), []).append((piece, replaced_bytes))
 
     def add_parameter(self, parameter: str) -> None:
