@@ -313,8 +313,8 @@ def _host_functions(parts: ModuleParts) -> Iterator[str]:
             pending += [callee for binding in own for callee in referenced_functions(binding)]
     texts = "\n".join(flat.texts[index] for index in sorted(used) if index in flat.texts)
     words = set(re.findall(r"\w+", texts))
-    own = {"torch", "triton", "tl"}  # which the loader has
-    imports = {name: text for name, text in flat.imports.items() if name in words - own}
+    needed = words - {"torch", "triton", "tl"}  # the loader's own
+    imports = {name: text for name, text in flat.imports.items() if name in needed}
     unused = frozenset(range(len(closure.functions))) - used
     host = dataclasses.replace(flat, imports=imports, imported=flat.imported | unused, constants={}, needs={})
     yield "\n".join(host.import_lines())
