@@ -153,22 +153,18 @@ def _named_tuple(written: ClassText, attributes: Mapping[str, Any]) -> None:
         _assign(written, attributes)
         return
     base = written.name(collections.namedtuple, "namedtuple")
-    defaults = tuple(cls._field_defaults.values())
-    defaults_argument = "" if not defaults else f", defaults={written.name(defaults, f'{cls.__name__}_defaults')}"
-    written.lines.append(f"class {cls.__name__}({base}({cls.__name__!r}, {cls._fields!r}{defaults_argument})):")
+    arguments = f"{cls.__name__!r}, {cls._fields!r}"
+    if defaults := tuple(cls._field_defaults.values()):
+        arguments += f", defaults={written.name(defaults, f'{cls.__name__}_defaults')}"
+    written.lines.append(f"class {cls.__name__}({base}({arguments})):")
     written.body("__slots__ = ()")
     _assign(written, {n: v for n, v in attributes.items() if n not in cls._fields and not n.startswith("_")})
 
 
 def _dataclass(written: ClassText, attributes: Mapping[str, Any]) -> None:
     cls: Any = written.cls
-    options = {name: getattr(cls.__dataclass_params__, name) for name in ("init", "repr", "eq", "order", "frozen")}
-    if cls.__dataclass_params__.unsafe_hash:
-        options["unsafe_hash"] = True
-    if "__slots__" in vars(cls):
-        options["slots"] = True
-    usual = {"init": True, "repr": True, "eq": True, "order": False, "frozen": False}
-    arguments = ", ".join(f"{name}={value}" for name, value in options.items() if usual.get(name) != value)
+    usual = {"init": True, "repr": True, "eq": True, "order": False, "frozen": False, "unsafe_hash": False}
+    arguments = ", ".join([*_unusual(cls.__dataclass_params__, usual), *["slots=True"] * ("__slots__" in vars(cls))])
     written.lines.append(f"@{written.name(dataclasses.dataclass, 'dataclass')}{f'({arguments})' if arguments else ''}")
     _head(written, cls.__bases__)
     own = [member for member in dataclasses.fields(cls) if member.name in inspect.get_annotations(cls)]
@@ -178,10 +174,14 @@ def _dataclass(written: ClassText, attributes: Mapping[str, Any]) -> None:
     _assign(written, {n: v for n, v in attributes.items() if n not in names and n not in _OF_DATACLASSES})
 
 
+def _unusual(owner: object, usual: Mapping[str, object]) -> list[str]:
+    """The attributes of an object that differ from the usual ones, as arguments."""
+    return [f"{name}={getattr(owner, name)}" for name, value in usual.items() if getattr(owner, name) != value]
+
+
 def _default(written: ClassText, member: dataclasses.Field[Any]) -> str:
-    options = {name: getattr(member, name) for name in ("init", "repr", "compare", "hash", "kw_only")}
     usual = {"init": True, "repr": True, "compare": True, "hash": None, "kw_only": False}
-    arguments = [f"{name}={value}" for name, value in options.items() if usual[name] != value]
+    arguments = _unusual(member, usual)
     default = None
     if member.default is not dataclasses.MISSING:
         default = written.expression(member.default, member.name)
@@ -204,14 +204,9 @@ def _aggregate(written: ClassText) -> None:
     for name, kind in cls.__annotations__.items():
         default = f" = {written.expression(defaults[name], name)}" if name in defaults else ""
         written.body(f"{name}: {written.name(kind, kind.__name__)}{default}")
-    if (init := _init_of_aggregate(cls)) is not None:
+    init = cls.hash_attrs[0]  # the user's ``__init__``, or Triton's
+    if not getattr(init, "__triton_builtin__", False) and init is not object.__init__:
         written.body(_method(written, init))
-
-
-def _init_of_aggregate(cls: Any) -> Any:
-    """The ``__init__`` that a user wrote for an aggregate; None where there is only Triton's."""
-    init = cls.hash_attrs[0]
-    return None if getattr(init, "__triton_builtin__", False) or init is object.__init__ else init
 
 
 def _is_written(cls: type, name: str, value: Any) -> bool:

@@ -25,7 +25,6 @@ from triton.compiler.compiler import parse
 from triton.compiler.errors import CompilationError, CompileTimeAssertionFailure
 
 from kernellab._triton.mlir import flattened_parameters, graph_of_module
-from kernellab._triton.option_reads import watch_options
 from kernellab._triton.specialize import RUN_KNOBS, Specialization, source_of
 from kernellab._triton.targets import gpu_target
 from kernellab.advice import in_plain_words
@@ -203,6 +202,30 @@ def _begin_lowering(function: Any, special: Specialization, target: Target, watc
     return _Lowering(str(source.name), module, context, stages, parsed, reads)
 
 
+def watch_options(options: Any, names: Iterable[str]) -> tuple[Any, set[str]]:
+    """A copy of a backend's options, and the set that takes each of ``names`` when it is read, from a copy of it, too.
+
+    Most kernels have the same TTIR for every ``num_warps``, but one may ask: `triton.language.extra.cuda.num_warps`,
+    Gluon's layouts, a builtin of a package. No list of such functions would be complete, so reads are watched. Whatever
+    looks at all options, such as a hash or a text of them, counts as a read of each.
+    """
+    plain: Any = type(options)
+    watched_names, reads = frozenset(names), set[str]()
+
+    def read(self: Any, name: str) -> Any:
+        if name == "__dict__":
+            reads.update(watched_names)
+        elif name in watched_names:
+            reads.add(name)
+        return object.__getattribute__(self, name)
+
+    # A class for each call: copies of the options are of it, and so their reads come into the same set.
+    watched_class: Any = type(plain.__name__, (plain,), {"__getattribute__": read})
+    watched: Any = object.__new__(watched_class)
+    object.__getattribute__(watched, "__dict__").update(vars(options))
+    return watched, reads
+
+
 def _metadata(options: Any, target: Target) -> dict[str, Any]:
     """The metadata that Triton stores with a binary; the stages add to it."""
     versions = {**get_cache_invalidating_env_vars(), "triton_version": triton.__version__}
@@ -281,9 +304,8 @@ def _diagnostic(log: str, closure: Closure) -> tuple[Place, str] | None:
             if match["file"] == function.file and 0 <= number - function.first_line < len(lines):
                 line = lines[number - function.first_line]
                 message, _, _ = match["text"].partition(f"\n{line}\n")  # MLIR prints the line, and modules below it
-                return Place(function.file, number, int(match["column"]) - 1, line), in_plain_words(
-                    " ".join(message.split())
-                )
+                place = Place(function.file, number, int(match["column"]) - 1, line)
+                return place, in_plain_words(" ".join(message.split()))
     return None
 
 
@@ -350,9 +372,7 @@ def _names_in(exc: BaseException) -> set[str]:
     """The names in the source of the kernel that a compile error is about."""
     source = getattr(exc, "src", None)
     nodes = ast.walk(ast.parse(textwrap.dedent(source))) if source else ()
-    return {
-        str(getattr(node, "id", getattr(node, "arg", None))) for node in nodes if isinstance(node, ast.Name | ast.arg)
-    }
+    return {str(getattr(n, "id", getattr(n, "arg", None))) for n in nodes if isinstance(n, ast.Name | ast.arg)}
 
 
 def sanitizer_problem(target: Target) -> str:

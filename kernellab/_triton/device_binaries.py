@@ -136,9 +136,7 @@ def _compile_kernel(variant: KernelVariant, capability: tuple[int, int]) -> Devi
         constants["IS_DENSE"] = variant.is_dense
     types = {**dict.fromkeys(_DATA, f"*{variant.element}"), **_TYPES, **dict.fromkeys(constants, "constexpr")}
     signature = {parameter: types.get(parameter, "i64") for parameter in function.arg_names}
-    paths: dict[tuple[int, ...], Any] = {
-        (function.arg_names.index(parameter),): value for parameter, value in constants.items()
-    }
+    paths: dict[tuple[int, ...], Any] = {(function.arg_names.index(n),): value for n, value in constants.items()}
     major, minor = capability
     target = parse_target(f"cuda:{10 * major + minor}")
     files = build(function, Specialization(signature, paths, {}, {}), target, closure_of(function)[0]).files

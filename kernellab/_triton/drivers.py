@@ -267,7 +267,8 @@ class OfflineDriver(DriverBase):  # type: ignore[misc]
 
     def use(self, target: Target) -> None:
         """Make ``target`` the current one."""
-        self._current = _device_number(target)
+        arch = target.arch
+        self._current = arch if isinstance(arch, int) else int(arch.removeprefix("gfx"), 16)
         self._targets[self._current] = target
 
     def target_of_device(self, device: int) -> Target:
@@ -317,11 +318,9 @@ class OfflineDriver(DriverBase):  # type: ignore[misc]
 
     def get_empty_cache_for_benchmark(self) -> None:
         """Return no buffer: there is no L2 cache to flush."""
-        return
 
     def clear_cache(self, cache: object) -> None:
         """Flush nothing."""
-        return
 
     def get_device_properties(self, device: int) -> dict[str, int]:
         """Return the limits of the target with a device number, by the names that Triton asks for."""
@@ -347,10 +346,6 @@ class OfflineDriver(DriverBase):  # type: ignore[misc]
         is_cuda = self.target_of_device(device).backend == "cuda"
         registers, spills = run_uninterrupted(partial(_binary_usage, binary)) if is_cuda else (0, 0)
         return None, name, registers, spills, _MAX_THREADS
-
-
-def _device_number(target: Target) -> int:
-    return target.arch if isinstance(target.arch, int) else int(target.arch.removeprefix("gfx"), 16)
 
 
 @lru_cache(maxsize=4096)

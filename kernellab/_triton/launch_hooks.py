@@ -209,9 +209,7 @@ def _origin(tuner: Any) -> Origin:
 
 def launched_kernel(kernel: Any) -> LaunchedKernel:
     """Describe the kernel of a launch; called during the launch, to see the autotuner that makes it."""
-    if isinstance(kernel, CompiledKernel):
-        return _compiled_kernel(kernel)
-    return _inductor_kernel(kernel)
+    return _compiled_kernel(kernel) if isinstance(kernel, CompiledKernel) else _inductor_kernel(kernel)
 
 
 def _compiled_kernel(compiled: Any) -> LaunchedKernel:
@@ -266,8 +264,7 @@ def _inductor_kernel(tuner: Any) -> LaunchedKernel:
 
     def grid_of(args: tuple[Any, ...]) -> tuple[int, ...]:
         values = {**constants, **dict(zip(all_names, args, strict=False))}
-        grid: tuple[int, ...] = grid_expression.from_meta(inductor_meta, config).eval_slow(values)
-        return grid
+        return grid_expression.from_meta(inductor_meta, config).eval_slow(values)  # type: ignore[no-any-return]
 
     return LaunchedKernel(
         name=tuner.fn.__name__,

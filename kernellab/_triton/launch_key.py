@@ -341,9 +341,10 @@ def layout_type(value: Any) -> type:
 def slots_of(chain: Chain, values: tuple[Any, ...]) -> tuple[Slot, ...] | None:
     """The slot of each parameter; None where an argument has a type without launch functions."""
     keys = () if chain.tuner is None else tuple(chain.tuner.keys)
+    supplied = supplied_parameters(chain)
     slots = []
     for parameter, value in zip(chain.function.params, values, strict=True):
-        kind = _kind(chain, parameter, value)
+        kind = supplied.get(parameter.name) or _kind(chain, parameter, value)
         if kind is None or (parameter.name in keys and kind in {ArgumentKind.TENSOR, ArgumentKind.NATIVE}):
             return None
         slots.append(Slot(parameter.name, kind, parameter.has_default, parameter.name in keys))
@@ -353,9 +354,6 @@ def slots_of(chain: Chain, values: tuple[Any, ...]) -> tuple[Slot, ...] | None:
 def _kind(chain: Chain, parameter: Any, value: Any) -> ArgumentKind | None:
     import torch
 
-    supplied = supplied_parameters(chain)
-    if parameter.name in supplied:
-        return supplied[parameter.name]
     if parameter.is_constexpr:
         return ArgumentKind.CONSTANT if type(value) in _PLAIN else ArgumentKind.RICH_CONSTANT
     if layout_type(value) is torch.Tensor:

@@ -11,6 +11,7 @@ front of the kernel.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kernellab._triton.launch_key import SUPPLIED, ArgumentKind, ArgumentLayout, CallingConvention, Features, Slot
@@ -35,13 +36,14 @@ def launch_source(layout: ArgumentLayout) -> str:
         *grid_lines(layout),
         *_launch_lines(layout),
     ]
-    return "\n".join([head_line(layout), *(f"    {line}" for line in body), ""])
+    return _function_text(layout, body)
 
 
-def head_line(layout: ArgumentLayout) -> str:
-    """The ``def`` line of a launch or guarded function."""
+def _function_text(layout: ArgumentLayout, body: Iterable[str]) -> str:
+    """The text of a launch or guarded function."""
     parameters = "".join(f"{slot.name}=_kl_missing, " for slot in layout.slots)
-    return f"def {layout.name}(_kl_grid, /, {parameters}*_kl_rest, **_kl_options):"
+    head = f"def {layout.name}(_kl_grid, /, {parameters}*_kl_rest, **_kl_options):"
+    return "\n".join([head, *(f"    {line}" for line in body), ""])
 
 
 def _guard_lines(layout: ArgumentLayout) -> list[str]:
@@ -56,8 +58,7 @@ def _guard_lines(layout: ArgumentLayout) -> list[str]:
         *(f"{slot.name} is not _kl_missing" for slot in layout.slots if slot.kind in SUPPLIED),
     ]
     types = [_type_doubt(slot) for slot in layout.slots if slot.kind not in SUPPLIED]
-    miss = leave_line(layout, as_given=True)
-    guards = [f"if {' or '.join(doubts)}: {miss}", *_default_lines(layout)]
+    guards = [f"if {' or '.join(doubts)}: {leave_line(layout, as_given=True)}", *_default_lines(layout)]
     return [*guards, f"if {' or '.join(types)}: {leave_line(layout)}"] if types else guards
 
 
@@ -151,12 +152,11 @@ def _entry_lines(layout: ArgumentLayout) -> list[str]:
         return [f"_kl_guarded, {COMPILED} = _kl_entry", hand_over]
     chosen = "".join(f"{name}, " for name in layout.names(ArgumentKind.CONFIG))
     entry = "_kl_inner" if layout.inner_heuristics else COMPILED
-    cached = chosen_config(layout)
     doubt = f"_kl_len(_kl_tuner.configs) != {layout.configs} or _kl_choice.pre_hook is not None"
     return [
         f"_kl_tuned, _kl_choice, ({chosen}), _kl_guarded, {entry} = _kl_entry",
         f"if {doubt}: {leave_line(layout)}",
-        f"if {cached} is not _kl_choice: {leave_line(layout, '_kl_key')}",
+        f"if {chosen_config(layout)} is not _kl_choice: {leave_line(layout, '_kl_key')}",
         hand_over,
         "_kl_tuner.best_config = _kl_choice",
     ]
@@ -181,15 +181,6 @@ def _inner_heuristic_lines(layout: ArgumentLayout) -> list[str]:
         f"except TypeError: {leave_line(layout)}",
         f"if _kl_found is None: {leave_line(layout, '_kl_key', values='_kl_values')}",
         f"{COMPILED} = _kl_found",
-    ]
-
-
-def _remembered_grid_lines() -> list[str]:
-    """Statements that replace a grid function by its extents, if these are known for the variables that it reads."""
-    return [
-        "if _kl_type(_kl_grid) is _kl_python:",
-        "    _kl_memo = _kl_memos.by_code.get(_kl_id(_kl_grid.__code__))",
-        "    if _kl_memo is not None: _kl_grid = _kl_memo.extents.get(_kl_memo.values(_kl_grid), _kl_grid)",
     ]
 
 
@@ -308,7 +299,6 @@ def can_guard(layout: ArgumentLayout, features: Features) -> bool:
 def guarded_source(layout: ArgumentLayout, features: Features, circumstances: Circumstances) -> str:
     """The source of the guarded function for ``features``; it has the parameters of the launch function."""
     arguments = "".join(f"{slot.name}, " for slot in layout.slots)
-    chosen = [f"{name} = _kl_value_{name}" for name in layout.names(ArgumentKind.CONFIG)]
     wanted = [
         # First the conditions that fail most often.
         *(condition for slot in layout.slots for condition in _constant_conditions(slot)),
@@ -325,9 +315,12 @@ def guarded_source(layout: ArgumentLayout, features: Features, circumstances: Ci
         "if not _kl_known:",
         f"    if _kl_rest or _kl_options: return _kl_general(_kl_grid, {arguments}*_kl_rest, **_kl_options)",
         f"    return _kl_general(_kl_grid, {arguments})",
-        *chosen,
+        *(f"{name} = _kl_value_{name}" for name in layout.names(ArgumentKind.CONFIG)),
         *(["_kl_tuner.best_config = _kl_choice"] if layout.configs else []),
-        *_remembered_grid_lines(),
+        # The extents of a grid function, if they are known for the variables that it reads.
+        "if _kl_type(_kl_grid) is _kl_python:",
+        "    _kl_memo = _kl_memos.by_code.get(_kl_id(_kl_grid.__code__))",
+        "    if _kl_memo is not None: _kl_grid = _kl_memo.extents.get(_kl_memo.values(_kl_grid), _kl_grid)",
         *grid_lines(layout, evaluate="_kl_memos.evaluate(_kl_grid, {})"),
         "_kl_stream = _kl_current_stream(_kl_here)",
         "try:",
@@ -335,27 +328,25 @@ def guarded_source(layout: ArgumentLayout, features: Features, circumstances: Ci
         f"except _kl_foreign as _kl_error: {leave_line(layout, error='_kl_error')}",
         "return _kl_handle",
     ]
-    return "\n".join([head_line(layout), *(f"    {line}" for line in body), ""])
+    return _function_text(layout, body)
 
 
 def _surrounding_conditions(layout: ArgumentLayout, circumstances: Circumstances) -> list[str]:
     """Conditions on everything but the arguments: switch, modes, options, knobs, hooks, globals, device."""
     names = circumstances.options
-    options = [f"_kl_len(_kl_options) == {len(names)}"] if names else ["not _kl_options"]
-    options += [f"_kl_options.get({name!r}, _kl_missing) is _kl_option{i}" for i, name in enumerate(names)]
-    set_knobs = [
-        f"_kl_set_{group} == _kl_were_{group}" if group in circumstances.set_knobs else f"not _kl_set_{group}"
-        for group in KNOB_GROUPS
-    ]
     return [
         "not _kl_switch.slow",
         "not _kl_modes()",
         "not _kl_rest",
-        *options,
+        f"_kl_len(_kl_options) == {len(names)}" if names else "not _kl_options",
+        *(f"_kl_options.get({name!r}, _kl_missing) is _kl_option{i}" for i, name in enumerate(names)),
         "not _kl_kernel.pre_run_hooks",
         "_kl_kernel.debug is _kl_debug",
         "_kl_drivers._active is _kl_driver",
-        *set_knobs,
+        *(
+            f"_kl_set_{group} == _kl_were_{group}" if group in circumstances.set_knobs else f"not _kl_set_{group}"
+            for group in KNOB_GROUPS
+        ),
         *(f"_kl_env_{name}() == _kl_was_{name}" for name in circumstances.env_knobs),
         "not _kl_enter_chain.calls",
         "not _kl_leave_chain.calls",
@@ -385,10 +376,9 @@ def _integer_conditions(layout: ArgumentLayout, features: Features) -> list[str]
     """Conditions on integers: the class of each, and that all fit into 31 bits."""
     slots = [slot for slot in layout.slots if slot.kind is ArgumentKind.INTEGER]
     classes = [(s.name, c) for s, c in zip(slots, features.integers, strict=True) if not s.is_tuning_key]
-    ones = [name for name, integer_class in classes if integer_class is True]
     divisible = [name for name, integer_class in classes if integer_class == 0]
     others = [name for name, integer_class in classes if integer_class == 2]
-    wanted = [f"{name} is _kl_one" for name in ones]
+    wanted = [f"{name} is _kl_one" for name, integer_class in classes if integer_class is True]
     wanted += [f"_kl_type({name}) is _kl_int" for name in (*divisible, *others)]
     wanted += [f"{name} & 15 and {name} != 1" for name in others]
     wanted += [f"not ({' | '.join(divisible)}) & 15"] if divisible else []
@@ -417,6 +407,5 @@ def _choice_conditions(layout: ArgumentLayout) -> list[str]:
     """Conditions on the tuner: it still has this config for these arguments."""
     if not layout.configs:
         return []
-    cached = chosen_config(layout)
     is_alike = f"_kl_len(_kl_tuner.configs) == {layout.configs}"
-    return [is_alike, f"{cached} is _kl_choice", "_kl_choice.pre_hook is None"]
+    return [is_alike, f"{chosen_config(layout)} is _kl_choice", "_kl_choice.pre_hook is None"]

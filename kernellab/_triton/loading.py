@@ -63,10 +63,7 @@ class _OpaqueValue:
     def __getitem__(self, item: object) -> _OpaqueValue:
         return self._stand_in()
 
-    def __or__(self, other: object) -> _OpaqueValue:
-        return self._stand_in()
-
-    __ror__ = __or__
+    __or__ = __ror__ = __getitem__
 
     def _stand_in(self) -> _OpaqueValue:
         return self if self._is_named else self._refuse()
@@ -218,9 +215,8 @@ class LoadedClosure:
         configs = []
         for config in wrapper.configs:
             hook = () if config.pre_hook is None else (("pre_hook", config.pre_hook),)
-            configs.append(
-                triton.Config(self._values_of(config.parameters), **self._values_of(hook), **dict(config.options))
-            )
+            options = {**self._values_of(hook), **dict(config.options)}
+            configs.append(triton.Config(self._values_of(config.parameters), **options))
         pruning = self._values_of(wrapper.prune_configs_by) or None
         arguments = self._values_of(wrapper.arguments)
         return triton.autotune(configs, list(wrapper.key), prune_configs_by=pruning, **arguments)(function)

@@ -24,6 +24,7 @@ from kernellab.ir.graph import Block, Function, Graph, Location, Operation, Regi
 Parameters = Sequence[tuple[str, str]]
 _Pending = list[tuple[int, PrintedOperation]]
 
+_LOCATION = re.compile(r"loc\((.*)\)")
 _MEMBER = re.compile(r"\.(\d+)")
 _DESCRIPTOR_PART = re.compile(r"\.[A-Za-z]\w*(?:\.\d+)?$")
 _TENSOR = re.compile(r"tensor<((?:\d+x)*)(.+?)(?:, #.*)?>$")
@@ -105,13 +106,12 @@ class _Walk:
         if key not in self.blocks:
             self.blocks[key] = self._block(block)
         self.blocks[key].operations.append(len(self.operations))
-        regions = range(operation.get_num_regions())
         self.operations.append(
             _RawOperation(
                 name,
                 tuple(operation.get_operand(i).id() for i in range(operation.get_num_operands())),
                 tuple(self._value(operation.get_result(i)) for i in range(operation.get_num_results())),
-                tuple(operation.get_region(i).id() for i in regions),
+                tuple(operation.get_region(i).id() for i in range(operation.get_num_regions())),
             )
         )
 
@@ -122,8 +122,9 @@ class _Walk:
 
     def _block(self, block: Any) -> _RawBlock:
         arguments = [block.get_argument(i) for i in range(block.get_num_arguments())]
-        keys = tuple(self._value(argument) for argument in arguments)
-        return _RawBlock(block.get_parent().id(), keys, tuple(_location_text(argument) for argument in arguments), [])
+        located = [_LOCATION.fullmatch(str(argument.get_loc())) for argument in arguments]
+        locations = tuple(match[1] if match else "unknown" for match in located)
+        return _RawBlock(block.get_parent().id(), tuple(map(self._value, arguments)), locations, [])
 
 
 def _parse_type(text: str) -> tuple[tuple[int, ...], str, bool]:
@@ -190,7 +191,9 @@ class _Assembly:
         assert printed is not None
         attributes = dict(attributes_of(printed))
         region = self._region(raw.regions[0], None, printed, 0, 2)
-        arguments = self._entry_arguments(region)
+        body = self.regions[region]
+        entry = self.blocks[body.blocks[0]] if body is not None and body.blocks else None
+        arguments = () if entry is None else entry.arguments  # a function that is only declared has none
         is_kernel = "private" not in printed.text.partition("@")[0]
         names = _argument_names([self.values[argument] for argument in arguments], parameters if is_kernel else None)
         for argument, name in zip(arguments, names, strict=True):
@@ -204,12 +207,6 @@ class _Assembly:
             noinline="noinline = true" in printed.text,
         )
 
-    def _entry_arguments(self, region: int) -> tuple[int, ...]:
-        """The arguments of the entry block; a function that is only declared has none."""
-        body = self.regions[region]
-        entry = self.blocks[body.blocks[0]] if body is not None and body.blocks else None
-        return entry.arguments if entry is not None else ()
-
     def _region(self, key: int, owner: int | None, printed: PrintedOperation | None, position: int, depth: int) -> int:
         index = len(self.regions)
         self.regions.append(None)
@@ -222,7 +219,13 @@ class _Assembly:
             indices.append(self._block(raw_block, index, depth, pending))
             by_label[label] = indices[-1]
         for operation_index, text in pending:
-            self._connect(operation_index, tuple(by_label[label] for label in text.successors))
+            operation = self.operations[operation_index]
+            assert operation is not None
+            block = self.blocks[operation.block]
+            assert block is not None
+            successors = tuple(by_label[label] for label in text.successors)
+            self.operations[operation_index] = replace(operation, successors=successors)
+            self.blocks[block.index] = replace(block, successors=successors)
         self.regions[index] = Region(index, owner, tuple(indices))
         return index
 
@@ -240,13 +243,9 @@ class _Assembly:
     def _block(self, raw: _RawBlock, region: int, depth: int, pending: _Pending) -> int:
         index = len(self.blocks)
         self.blocks.append(None)
-        locations = [self.printed.locations.resolve(text) for text in raw.argument_locations]
-        arguments = tuple(
-            self._value(key, location, None, index) for key, location in zip(raw.arguments, locations, strict=True)
-        )
-        operations = tuple(
-            self._operation(self.walked.operations[operation], index, depth, pending) for operation in raw.operations
-        )
+        places = map(self.printed.locations.resolve, raw.argument_locations)
+        arguments = tuple(self._value(key, at, None, index) for key, at in zip(raw.arguments, places, strict=True))
+        operations = tuple(self._operation(self.walked.operations[i], index, depth, pending) for i in raw.operations)
         self.blocks[index] = Block(index, region, arguments, operations, ())
         return index
 
@@ -268,9 +267,7 @@ class _Assembly:
         printed = self._next_printed(raw, depth)
         location = self.printed.location(printed) if printed else Location()
         results = tuple(self._value(key, location, index, block) for key in raw.results)
-        regions = tuple(
-            self._region(key, index, printed, position, depth + 1) for position, key in enumerate(raw.regions)
-        )
+        regions = tuple(self._region(key, index, printed, i, depth + 1) for i, key in enumerate(raw.regions))
         self.operations[index] = Operation(
             index=index,
             name=raw.name,
@@ -294,14 +291,6 @@ class _Assembly:
             self._fixups.append((index, keys))
             return ()
 
-    def _connect(self, index: int, successors: tuple[int, ...]) -> None:
-        operation = self.operations[index]
-        assert operation is not None
-        block = self.blocks[operation.block]
-        assert block is not None
-        self.operations[index] = replace(operation, successors=successors)
-        self.blocks[block.index] = replace(block, successors=successors)
-
     def _value(self, key: int, location: Location, operation: int | None, block: int) -> int:
         index = len(self.values)
         text = self.walked.types[key]
@@ -314,19 +303,13 @@ class _Assembly:
         return index
 
 
-def _location_text(value: Any) -> str:
-    match = re.fullmatch(r"loc\((.*)\)", str(value.get_loc()))
-    return match[1] if match else "unknown"
-
-
 def _argument_names(arguments: Sequence[Value], parameters: Parameters | None) -> tuple[str, ...]:
     """The parameter of each argument of a function; raises `CompileError` where ``parameters`` do not fit."""
     if parameters is None:
         return _names_from_locations(arguments)
     descriptors = [kind for _, kind in parameters if kind.startswith("tensordesc")]
-    extra = len(arguments) - len(parameters)
-    fixed = sum(2 * _rank(kind) for kind in descriptors)
-    added = (extra - fixed) // len(descriptors) if descriptors else 0
+    extra = len(arguments) - len(parameters) - sum(2 * _rank(kind) for kind in descriptors)
+    added = extra // len(descriptors) if descriptors else 0
     names: list[str] = []
     for name, kind in parameters:
         count = 1 + (2 * _rank(kind) + added if kind.startswith("tensordesc") else 0)

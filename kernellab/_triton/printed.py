@@ -82,9 +82,12 @@ def read_printed(text: str) -> PrintedModule:
             name, _, value = line.partition(" = ")
             aliases[name] = value.removeprefix("loc(").removesuffix(")")
         elif line.startswith("^"):
-            opened[-1].labels[-1].append(_label_of(line))
+            label = _LABEL.match(line)
+            opened[-1].labels[-1].append(label[1] if label else "")
+        elif line.startswith("}") and line.endswith("{"):
+            opened[-1].labels.append([])
         elif line.startswith("}"):
-            _close(opened, line)
+            opened.pop().closing = line
         elif _REGION.match(line):
             operation = next(operation for operation in reversed(operations) if operation.depth == len(opened))
             operation.labels.append([])
@@ -96,18 +99,6 @@ def read_printed(text: str) -> PrintedModule:
                 operation.labels.append([])
                 opened.append(operation)
     return PrintedModule(tuple(operation for operation in operations if operation.depth), LocationTable(aliases))
-
-
-def _label_of(line: str) -> str:
-    match = _LABEL.match(line)
-    return match[1] if match else ""
-
-
-def _close(opened: list[PrintedOperation], line: str) -> None:
-    if line.endswith("{"):
-        opened[-1].labels.append([])
-    else:
-        opened.pop().closing = line
 
 
 def _operation_of(line: str, depth: int) -> PrintedOperation:
@@ -123,10 +114,8 @@ def attributes_of(operation: PrintedOperation) -> tuple[tuple[str, str], ...]:
     text = operation.text.rpartition(" loc(")[0] or operation.text
     if operation.labels:
         text = text.rstrip("{( ")
-    if "@" in text:
-        symbol = _SYMBOL.search(text)
-        if symbol:
-            attributes["sym_name" if operation.name == "tt.func" else "callee"] = symbol[1].strip('"')
+    if "@" in text and (symbol := _SYMBOL.search(text)):
+        attributes["sym_name" if operation.name == "tt.func" else "callee"] = symbol[1].strip('"')
     if operation.name in _LITERAL:
         attributes[_LITERAL[operation.name]] = _literal(operation.name, text)
     elif operation.name not in _FREE_FORM:
@@ -167,13 +156,9 @@ def _dictionaries(text: str) -> Iterator[tuple[str, str]]:
         elif brace[0] == "}":
             depth -= 1
             if depth == 0:
-                yield from _entries(text[start : brace.start()])
-
-
-def _entries(body: str) -> Iterator[tuple[str, str]]:
-    for part in _split(body):
-        name, equals, value = part.partition(" = ")
-        yield name.strip(), value.strip() if equals else "unit"
+                for part in _split(text[start : brace.start()]):
+                    name, equals, value = part.partition(" = ")
+                    yield name.strip(), value.strip() if equals else "unit"
 
 
 def _split(body: str) -> Iterator[str]:

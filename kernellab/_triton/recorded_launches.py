@@ -85,7 +85,8 @@ class _Launches:
         if not configs:
             raise LaunchError(f"The pruning functions of {tuner.base_fn.__name__} keep no config.")
         tuner.best_config = config = configs[0]
-        if not _has_hooks(tuner):
+        hooks = (tuner.user_defined_pre_hook, tuner.user_defined_post_hook, *(c.pre_hook for c in tuner.configs))
+        if not any(hooks):
             self._collect(tuner, args, meta, configs[1:])
         for name in tuner.reset_to_zero:
             tuner.nargs.get(name, meta.get(name)).zero_()
@@ -110,25 +111,14 @@ def _call_of(kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], grid: Any
     if len(args) > len(names):
         raise LaunchError(f"{kernel.__name__} takes {len(names)} arguments and got {len(args)}.")
     bound = dict(zip(names, args, strict=False))
-    twice = [name for name in bound if name in meta]
-    if twice:
+    if twice := [name for name in bound if name in meta]:
         raise LaunchError(f"{kernel.__name__} got two values for {twice[0]}.")
-    bound |= {name: value for name, value in meta.items() if name in names}
-    arguments = {}
-    for parameter in kernel.params:
-        if parameter.name in bound:
-            arguments[parameter.name] = bound[parameter.name]
-        elif parameter.has_default:
-            arguments[parameter.name] = parameter.default
-        else:
-            raise LaunchError(f"{kernel.__name__} lacks a value for its parameter {parameter.name}.")
+    known = {p.name: p.default for p in kernel.params if p.has_default} | bound | meta
+    if missing := [name for name in names if name not in known]:
+        raise LaunchError(f"{kernel.__name__} lacks a value for its parameter {missing[0]}.")
+    arguments = {name: known[name] for name in names}
     options = {name: value for name, value in meta.items() if name not in names}
     return LaunchCall(kernel, arguments, options, grid)
-
-
-def _has_hooks(tuner: Any) -> bool:
-    hooks = tuner.user_defined_pre_hook, tuner.user_defined_post_hook, *(config.pre_hook for config in tuner.configs)
-    return any(hooks)
 
 
 class _CompiledStandIn(SimpleNamespace):

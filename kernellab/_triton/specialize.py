@@ -280,13 +280,8 @@ def require_constants(function: Any, args: tuple[Any, ...], meta: Mapping[str, A
             )
 
 
-def known_options(target: Target) -> tuple[str, ...]:
-    """All launch options of a target's backend, with those that only compilers set."""
-    return tuple(default_options(target))
-
-
 def default_options(target: Target) -> dict[str, Any]:
-    """The options of a target's backend for a launch that sets none."""
+    """All options of a target's backend, with those that only compilers set, for a launch that sets none."""
     return dict(make_backend(gpu_target(target)).parse_options({}).__dict__)
 
 
@@ -311,7 +306,7 @@ _USUAL_OPTIONS = (*INTEGER_OPTIONS, "waves_per_eu", "enable_fp_fusion", "allow_f
 
 def option_names(target: Target) -> tuple[str, ...]:
     """The launch options that users set, such as ``num_warps``, of a target's backend."""
-    known = known_options(target)
+    known = default_options(target)
     return tuple(name for name in _USUAL_OPTIONS if name in known)
 
 

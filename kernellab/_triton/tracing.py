@@ -294,10 +294,8 @@ class _Arguments:
 
         if hasattr(value, "block_shape") and isinstance(getattr(value, "base", None), torch.Tensor):
             shape, strides = self.with_places(name, (tuple(value.shape), tuple(value.strides)))
-            padding = getattr(value, "padding", "zero")
-            return DescriptorParts(
-                self._with_place(name, value.base), shape, strides, tuple(value.block_shape), padding
-            )
+            base, padding = self._with_place(name, value.base), getattr(value, "padding", "zero")
+            return DescriptorParts(base, shape, strides, tuple(value.block_shape), padding)
         if isinstance(value, torch.Tensor):
             is_changed = self.mutated is None or name in self.mutated or any(value is t for t in self.lists["changed"])
             return self._place_of("changed" if is_changed else "read", value)

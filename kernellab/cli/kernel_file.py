@@ -175,10 +175,10 @@ def require_known(
     Raises:
         UsageError: it does.
     """
-    from kernellab._triton.specialize import known_options, option_names
+    from kernellab._triton.specialize import default_options, option_names
 
     parameters = parameter_names(file.kernel) if parameters is None else parameters
-    known = (*parameters, *known_options(lab.target))
+    known = (*parameters, *default_options(lab.target))
     for name in given:
         if name not in known:
             shown = ", ".join((*parameters, *option_names(lab.target)))

@@ -109,16 +109,18 @@ class Compiler:
             with hold_lock(building, stop, _subject(job)):  # of two threads with one kernel, one waits for the other
                 known = self._in_memory(digest) or self._from_disk(digest, job)
                 known = known or self._build_where_room_is(digest, job, stop)
-                self._remember(digest, replace(known, from_cache=True))
+                with self._lock:
+                    self._hold(self._done, digest, (replace(known, from_cache=True), listing_of(known.folder)))
         finally:
             with self._lock:
                 self._building.pop(digest, None)
         return known
 
-    def _remember(self, digest: str, compiled: Compiled) -> None:
-        with self._lock:
-            self._done[digest] = compiled, listing_of(compiled.folder)
-            _drop_oldest(self._done, self.most_held)
+    def _hold(self, held: dict[Any, Any], key: Hashable, value: object) -> None:
+        """Hold a value in memory, in place of the oldest; the caller has the lock."""
+        held[key] = value
+        while len(held) > self.most_held:
+            del held[next(iter(held))]
 
     def stream(
         self, jobs: Sequence[JobSource], *, from_both_ends: bool = False, idle: Callable[[], bool] | None = None
@@ -132,7 +134,7 @@ class Compiler:
         """
         if len(jobs) <= _FEW:  # no thread is needed for what is there
             jobs = ready = [resolve_job(source) for source in jobs]
-            known = [self._ready_result(job) for job in ready]
+            known = [job if isinstance(job, KernellabError) else self._labelled_in_memory(job) for job in ready]
             if all(known):
                 yield from enumerate(filter(None, known))
                 return
@@ -158,18 +160,9 @@ class Compiler:
                 with line.take(stop) as (index, job):
                     yield index, job if isinstance(job, KernellabError) else _result(task, job, stop)
 
-        def make_or_idle() -> bool:
-            return line.advance() or (idle is not None and idle())
-
-        for outcome in run_in_parallel([work] * count, make_or_idle):
+        for outcome in run_in_parallel([work] * count, lambda: line.advance() or (idle is not None and idle())):
             yield outcome
             line.advance()
-
-    def _ready_result(self, job: CompileJob | KernellabError) -> Compiled | KernellabError | None:
-        if isinstance(job, KernellabError):
-            return job
-        known = self._in_memory(job.digest)
-        return known if known is not None and known.labels == job.closure.labels else None
 
     def graph(self, job: CompileJob) -> Graph:
         """Return the graph of the job's TTIR; later stages are not compiled."""
@@ -177,18 +170,20 @@ class Compiler:
         if known is not None:
             return known.graph
         key = job.digest, job.closure.labels
-        if key not in self._graphs:
-            text = self._run_job(graph_of_job, job, job)
-            graph = self._graphs[key] = graph_from_json(relabel_json(text, job.closure.labels))
+        graph = self._graphs.get(key)
+        if graph is None:
+            graph = graph_from_json(relabel_json(self._run_job(graph_of_job, job, job), job.closure.labels))
             with self._lock:
-                _drop_oldest(self._graphs, self.most_held)
-            return graph
-        return self._graphs[key]
+                self._hold(self._graphs, key, graph)
+        return graph
 
     def _known(self, job: CompileJob) -> Compiled | None:
         """Return what was compiled before, in this or another session, with the user's file names."""
+        return self._labelled_in_memory(job) or self._from_disk(job.digest, job)
+
+    def _labelled_in_memory(self, job: CompileJob) -> Compiled | None:
         known = self._in_memory(job.digest)
-        return known if known is not None and known.labels == job.closure.labels else self._from_disk(job.digest, job)
+        return known if known is not None and known.labels == job.closure.labels else None
 
     def raw_graph(self, job: CompileJob) -> Graph:
         """Return the graph of the TTIR that the frontend makes of a job, before any pass."""
@@ -216,8 +211,7 @@ class Compiler:
             effects = effects_from_json(relabel_json(answer.text, labels))
             assert effects is not None, "a worker has the same analysis"
         with self._lock:
-            self._effects[digest, labels] = effects
-            _drop_oldest(self._effects, self.most_held)
+            self._hold(self._effects, (digest, labels), effects)
         return effects
 
     def effects_of_each(self, jobs: Sequence[CompileJob]) -> list[Effects]:
@@ -299,8 +293,7 @@ class Compiler:
 
         with self._lock:
             if key not in self._launchers:
-                self._launchers[key] = self.pool.run_in_background(build)
-                _drop_oldest(self._launchers, self.most_held)
+                self._hold(self._launchers, key, self.pool.run_in_background(build))
             return self._launchers[key]
 
     def _run_job(
@@ -346,12 +339,6 @@ def _result(task: Callable[[CompileJob, Stop], Result], job: CompileJob, stop: S
         return task(job, stop)
     except KernellabError as exc:
         return exc
-
-
-def _drop_oldest(kept: dict[Any, Any], most: int) -> None:
-    """Delete the first entries of a dictionary, until there are at most so many."""
-    while len(kept) > most:
-        del kept[next(iter(kept))]
 
 
 @contextlib.contextmanager
@@ -411,7 +398,9 @@ def refusals(compiler: Compiler, targets: Sequence[Target]) -> Mapping[str, str]
         known = dict(json.loads(path.read_text()))
     missing = [target for target in targets if str(target) not in known]
     for index, result in compiler.stream([partial(_sample_job, target) for target in missing]):
-        known[str(missing[index])] = _refusal(result) if isinstance(result, KernellabError) else ""
+        if isinstance(result, KernellabError) and not isinstance(result, CompileError | WorkerDied):
+            raise result
+        known[str(missing[index])] = result.message if isinstance(result, KernellabError) else ""
     if missing:
         with contextlib.suppress(OSError):  # what cannot be kept is found out again
             write_whole(path, json.dumps(known, indent=1).encode())
@@ -423,12 +412,6 @@ def _sample_job(target: Target) -> CompileJob:
 
     function, arguments = sample_launch()
     return compile_job(function, target, arguments, {})
-
-
-def _refusal(error: KernellabError) -> str:
-    if isinstance(error, CompileError | WorkerDied):
-        return error.message
-    raise error
 
 
 def _triton_digest() -> str:

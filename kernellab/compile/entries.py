@@ -228,10 +228,8 @@ def _known_sizes(folder: Path) -> dict[str, tuple[int, int]]:
     A size that no compiled kernel has is not believed: it would evict all the others.
     """
     with contextlib.suppress(OSError, ValueError, TypeError, AttributeError, OverflowError, RecursionError):
-        sizes = {
-            path: (int(used_ns), int(size))
-            for path, (used_ns, size) in json.loads((folder / SIZES).read_text()).items()
-        }
+        written = json.loads((folder / SIZES).read_text())
+        sizes = {path: (int(used_ns), int(size)) for path, (used_ns, size) in written.items()}
         if all(0 <= size <= _MOST_BYTES for _, size in sizes.values()):
             return sizes
     return {}

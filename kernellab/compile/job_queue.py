@@ -42,8 +42,9 @@ class JobQueue:
     def advance(self) -> bool:
         """Make one more job if there is room for it; return whether there was."""
         with self._is_there:
-            place = self._shorter_end()
-            if place is None:
+            shares = [len(jobs) / room if room else 1.0 for jobs, room in zip(self._ready, self._room, strict=True)]
+            place = int(shares[1] <= shares[0])  # the end that lacks more jobs, 0 for the front
+            if not self._left or shares[place] >= 1.0:
                 return False
             index = self._left.pop() if place else self._left.popleft()
         job = index, resolve_job(self._sources[index])
@@ -51,12 +52,6 @@ class JobQueue:
             self._ready[place].append(job)
             self._is_there.notify()
         return True
-
-    def _shorter_end(self) -> int | None:
-        """Return the end that lacks more jobs, 0 for the front; None if neither lacks any."""
-        shares = [len(jobs) / room if room else 1.0 for jobs, room in zip(self._ready, self._room, strict=True)]
-        place = int(shares[1] <= shares[0])
-        return place if self._left and shares[place] < 1.0 else None
 
     def claim(self) -> bool:
         """Claim a job; return whether one was left. The caller must then take it."""

@@ -19,15 +19,8 @@ from kernellab.compile.disassembly import disassembly_of
 from kernellab.display import Displayable, Drawable
 from kernellab.errors import StoreError, UsageError, choice_message
 from kernellab.settings import compiler_environment
-from kernellab.source import (
-    INTEGER_OPTIONS,
-    Binding,
-    Closure,
-    constant_text,
-    jsonable,
-    portable_type,
-)
-from kernellab.target import BlockNeeds, Occupancy, Target, limits_of, occupancy
+from kernellab.source import INTEGER_OPTIONS, Binding, Closure, constant_text, jsonable, portable_type
+from kernellab.target import BlockNeeds, Target, limits_of, occupancy
 from kernellab.workers.forks_and_interrupts import cached_property
 
 if TYPE_CHECKING:
@@ -109,8 +102,7 @@ def compile_job(function: Any, target: Target, args: tuple[Any, ...], meta: Mapp
     """
     from kernellab._triton.specialize import specialize  # keeps `import kernellab` light
 
-    special = specialize(function, target, args, meta)
-    return job_of(function, target, special)
+    return job_of(function, target, specialize(function, target, args, meta))
 
 
 def job_of(function: Any, target: Target, special: Specialization, closure: Closure | None = None) -> CompileJob:
@@ -334,11 +326,10 @@ def parameters_of(job: CompileJob) -> tuple[Parameter, ...]:
     called = tuple(f.name if f.kind == "class" else "a function" for f in job.closure.functions)
     constants = {path: constant_text(binding, called) for path, binding in job.constants}
     attributes = dict(job.attributes)
-    parameters = []
-    for index, (name, kind) in enumerate(job.signature):
-        words = _assumption_text((index,), kind, constants, attributes)
-        parameters.append(Parameter(name, _type_text(kind), words))
-    return tuple(parameters)
+    return tuple(
+        Parameter(name, _type_text(kind), _assumption_text((index,), kind, constants, attributes))
+        for index, (name, kind) in enumerate(job.signature)
+    )
 
 
 def _type_text(kind: Any) -> str:
@@ -365,14 +356,20 @@ def resources_of(summary: Mapping[str, Any], target: Target, num_ctas: int = 1) 
 
     Its blocks come in clusters of ``num_ctas``.
     """
-    binary: Mapping[str, int] | None = summary["binary"]
-    needed = binary or {}
+    limits = limits_of(target)
+    needed: Mapping[str, int] = summary["binary"] or {}
     threads = summary["threads"]
-    static = _static_shared_bytes(binary, target)
+    static = None
+    if needed and limits is not None:  # the kernel's own, without the system's share from Hopper on
+        reserved = limits.reserved_shared_bytes if target.backend == "cuda" and int(target.arch) >= 90 else 0
+        static = max(0, needed["static_shared_bytes"] - reserved)
     shared = summary["shared_bytes"] + (static or 0)
     columns = summary["tensor_memory_columns"]
     why_not = _why_not(shared, threads, columns or 0, target) or _why_no_cluster(num_ctas)
-    share = _share(needed, threads, shared, target) if why_not is None else None
+    share = None
+    if why_not is None and limits is not None and "registers" in needed:
+        needs = BlockNeeds(threads, needed["registers"], shared, needed.get("scalar_registers") or 0)
+        share = occupancy(limits, needs)
     return Resources(
         registers=needed.get("registers"),
         spill_bytes=needed.get("spill_bytes"),
@@ -389,22 +386,6 @@ def resources_of(summary: Mapping[str, Any], target: Target, num_ctas: int = 1) 
         scalar_spills=needed.get("scalar_spills"),
         tensor_memory_columns=columns,
     )
-
-
-def _share(binary: Mapping[str, int], threads: int, shared: int, target: Target) -> Occupancy | None:
-    limits = limits_of(target)
-    if limits is None or "registers" not in binary:
-        return None
-    return occupancy(limits, BlockNeeds(threads, binary["registers"], shared, binary.get("scalar_registers") or 0))
-
-
-def _static_shared_bytes(binary: Mapping[str, int] | None, target: Target) -> int | None:
-    """Return the kernel's own static shared memory, without the system's share from Hopper on."""
-    limits = limits_of(target)
-    if binary is None or limits is None:
-        return None
-    reserved = limits.reserved_shared_bytes if target.backend == "cuda" and int(target.arch) >= 90 else 0
-    return max(0, binary["static_shared_bytes"] - reserved)
 
 
 def _why_not(shared: int, threads: int, columns: int, target: Target) -> str | None:

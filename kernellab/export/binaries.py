@@ -20,14 +20,12 @@ from typing import TYPE_CHECKING, Any
 from kernellab.compile.types import Compiled, CompileJob, compile_job
 from kernellab.errors import CompileError, KernellabError, UsageError, first_line, plural
 from kernellab.export.checking import OutputSummary
-from kernellab.export.flatten import FlatModule
-from kernellab.export.launcher import Chooser, launch_text
+from kernellab.export.launcher import Chooser, contiguous_strides
 from kernellab.export.module import (
     IS_INTERPRETED,
     ModuleParts,
-    check_sections,
-    dict_text,
     dispatch_plan,
+    dispatch_sections,
     docstring_lines,
     heuristics_text,
     launch_sections,
@@ -89,11 +87,9 @@ def _shrunk(argument: Argument) -> Argument:
     if argument.kind == "tensor":
         return dataclasses.replace(argument, shape=(), stride=(), low=None, high=None, values=None)
     if argument.kind == "descriptor":
-        steps = [1]
-        for extent in reversed(argument.block[1:]):
-            steps.insert(0, steps[0] * extent)
+        block = argument.block
         base = dataclasses.replace(
-            argument.members[0], shape=argument.block, stride=tuple(steps), low=None, high=None, values=None
+            argument.members[0], shape=block, stride=contiguous_strides(block), low=None, high=None, values=None
         )
         return dataclasses.replace(argument, members=(base,))
     return dataclasses.replace(argument, members=tuple(map(_shrunk, argument.members)))
@@ -282,15 +278,12 @@ def _loader_source(parts: ModuleParts, table_digest: str, chooser: Chooser | Non
         f"    {literal(table_digest)},\n    {heuristics},\n    INTERPRETED,\n)"
     )
     sections = [loader, IS_INTERPRETED, *_host_functions(parts), kernel]
+    words = _WORDS if chooser is None else f"{chooser.words} {_WORDS}"
     if chooser is None:
         sections += [*meta_sections(parts, plan, None), *launch_sections(parts, plan, None)]
-        return _timed_by_triton(module_source(docstring_lines(parts, _WORDS), imports, sections))
-    plan = dispatch_plan(parts, chooser)
-    defaults = f"chosen by {', '.join(name for name, _ in chooser.sizes)}, once for each, and looked up from then on"
-    launch = launch_text(plan, f"META, **{chooser.call()}", defaults=defaults, is_marked=False)
-    sections += [f"META = {dict_text(plan.meta)}", *chooser.sections(plan.name), launch]
-    sections += check_sections(parts, plan, variants=chooser.variants)
-    return _timed_by_triton(module_source(docstring_lines(parts, f"{chooser.words} {_WORDS}"), imports, sections))
+    else:
+        sections += dispatch_sections(parts, dispatch_plan(parts, chooser), chooser)
+    return _timed_by_triton(module_source(docstring_lines(parts, words), imports, sections))
 
 
 def _timed_by_triton(text: str) -> str:
@@ -307,7 +300,7 @@ _WORDS = (
 
 
 def _host_functions(parts: ModuleParts) -> Iterator[str]:
-    """Yield the Python functions and constants that heuristics use; those of the kernel stay in Triton's module."""
+    """Yield the imports, constants and Python functions of heuristics; those of the kernel stay in Triton's module."""
     flat, closure = parts.flat, parts.flat.closure
     bindings = [value for _, value in parts.heuristics if not isinstance(value, Opaque)]
     pending = [index for binding in bindings for index in referenced_functions(binding)]
@@ -319,19 +312,14 @@ def _host_functions(parts: ModuleParts) -> Iterator[str]:
             own = [binding for _, binding in closure.functions[index].bindings]
             pending += [callee for binding in own for callee in referenced_functions(binding)]
     texts = "\n".join(flat.texts[index] for index in sorted(used) if index in flat.texts)
-    yield from _constants_in(texts, flat)
-    unused = frozenset(range(len(closure.functions))) - used
-    host = dataclasses.replace(flat, imported=flat.imported | unused, constants={}, needs={})
-    yield from host.functions(lambda index: "", kernels=False)
-
-
-def _constants_in(texts: str, flat: FlatModule) -> Iterator[str]:
-    """Yield imports and constants that texts name; Triton itself and its language are the loader's own."""
     words = set(re.findall(r"\w+", texts))
-    own = {"torch", "triton", "tl"}
-    only = {name: text for name, text in flat.imports.items() if name in words - own}
-    yield "\n".join(dataclasses.replace(flat, imports=only).import_lines())
+    needed = words - {"torch", "triton", "tl"}  # the loader's own
+    imports = {name: text for name, text in flat.imports.items() if name in needed}
+    unused = frozenset(range(len(closure.functions))) - used
+    host = dataclasses.replace(flat, imports=imports, imported=flat.imported | unused, constants={}, needs={})
+    yield "\n".join(host.import_lines())
     yield "\n".join(f"{name} = {text}" for name, text in flat.constants.items() if name in words)
+    yield from host.functions(lambda index: "", kernels=False)
 
 
 def _loader_text() -> tuple[list[str], str]:

@@ -62,11 +62,8 @@ def summarize_outputs(outputs: Mapping[str, Any]) -> tuple[OutputSummary, ...]:
     for name, tensor in outputs.items():
         shape, counts, means, samples = summary(tensor)
         digits = 17 if tensor.dtype.itemsize // (1 + tensor.is_complex()) == 8 else 7
-        rounded_figures = (
-            tuple(_round_to_digits(mean, digits) for mean in means),
-            tuple(_round_to_digits(sample, digits) for sample in samples),
-        )
-        summaries.append(OutputSummary(name, tuple(shape), tuple(counts), *rounded_figures))
+        rounded = (tuple(_round_to_digits(n, digits) for n in numbers) for numbers in (means, samples))
+        summaries.append(OutputSummary(name, tuple(shape), tuple(counts), *rounded))
     return tuple(summaries)
 
 
@@ -78,10 +75,8 @@ def expected_text(expected: Sequence[OutputSummary]) -> Iterator[str]:
     """Yield the source of the table ``EXPECTED`` and of `summary`."""
     figures = {e.name: [list(figures) for figures in (e.shape, e.counts, e.means, e.samples)] for e in expected}
     rows = [f"    {literal(name)}: ({', '.join(map(literal, parts))})," for name, parts in figures.items()]
-    comment = (
-        "# What the outputs were when this file was written: shape, counts, mean magnitudes, samples; see `summary`."
-    )
-    yield "\n".join([comment, "EXPECTED = {", *rows, "}"])
+    what = "shape, counts, mean magnitudes, samples; see `summary`."
+    yield "\n".join([f"# What the outputs were when this file was written: {what}", "EXPECTED = {", *rows, "}"])
     yield function_text(summary)
 
 
@@ -214,11 +209,11 @@ def _check_source(plan: LauncherPlan, expected: Sequence[OutputSummary], *, has_
     lines = [
         "def check(device, **meta):",
         '    """Launch once, with these meta-parameters; raise AssertionError if an output is wrong."""',
+        "    arguments = inputs(device)",
+        f"    {launch_call(plan, ', **meta')}",
     ]
-    lines += ["    arguments = inputs(device)"]
     if plan.launch.check:
         lines += [
-            f"    {launch_call(plan, ', **meta')}",
             *_reference_lines(plan),
             "    wanted = wanted if isinstance(wanted, tuple) else (wanted,)",
             f"    outputs = [{', '.join(output_expression(plan.launch, name)[0] for name in plan.mutated)}]",
@@ -228,12 +223,11 @@ def _check_source(plan: LauncherPlan, expected: Sequence[OutputSummary], *, has_
     elif expected:
         named = [(e.name, output_expression(plan.launch, e.name)[0]) for e in expected]
         lines += [
-            f"    {launch_call(plan, ', **meta')}",
             f"    outputs = {{{', '.join(f'{literal(name)}: {text}' for name, text in named)}}}",
             *comparison_lines(max([*shares, tolerance_over(dtypes, has_dot=has_dot)]), _rounded_outputs(plan, dtypes)),
         ]
     else:
-        lines += [f"    {launch_call(plan, ', **meta')}", '    return "runs; no expected outputs are recorded"']
+        lines += ['    return "runs; no expected outputs are recorded"']
     return "\n".join(lines)
 
 
@@ -249,10 +243,9 @@ def _reference_lines(plan: LauncherPlan) -> Iterator[str]:
 
 
 def _rounded_outputs(plan: LauncherPlan, dtypes: Sequence[str]) -> list[str]:
-    has_floats = any("float" in dtype for dtype in dtypes)
-    return [
-        name for name in plan.mutated if has_floats and "float" not in output_expression(plan.launch, name)[1].dtype
-    ]
+    if not any("float" in dtype for dtype in dtypes):
+        return []
+    return [name for name in plan.mutated if "float" not in output_expression(plan.launch, name)[1].dtype]
 
 
 _MAIN = '''\
@@ -294,13 +287,8 @@ def main_text(what: str, refusal: str, checks: Sequence[str], measures: Sequence
 
 def usage_lines(what: str, measures: str, refusal: str) -> list[str]:
     """Return the usage lines of a module's docstring; ``measures`` is a verb."""
-    first = [refusal] if refusal else [f"    TRITON_INTERPRET=1 python THIS_FILE    # checks the {what} on the CPU"]
-    return [
-        "",
-        *first,
-        *([""] if refusal else []),
-        f"    python THIS_FILE                       # checks and {measures} it on a GPU",
-    ]
+    first = [refusal, ""] if refusal else [f"    TRITON_INTERPRET=1 python THIS_FILE    # checks the {what} on the CPU"]
+    return ["", *first, f"    python THIS_FILE                       # checks and {measures} it on a GPU"]
 
 
 def why_uninterpreted(flat: FlatModule, dtypes: Iterable[str]) -> str:
@@ -314,15 +302,11 @@ def why_uninterpreted(flat: FlatModule, dtypes: Iterable[str]) -> str:
         tree = ast.parse(f"({text})" if kind == "lambda" else text)
         used |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)} | {kind}
     constants = re.findall(r'tl\.dtype\("(\w+)"\)', " ".join(flat.constants.values()))
-    if has_uninterpretable_float([*used, *constants, *dtypes]):
+    # The floats that Triton's own interpreter cannot compute.
+    if any(re.fullmatch(r"bfloat16|bf16|(float|fp)8\w*", dtype) for dtype in (*used, *constants, *dtypes)):
         return _NO_ROUNDING
     reasons = {"libdevice": _NO_LIBDEVICE, "inline_asm_elementwise": _NO_ASSEMBLY, "gluon": _NO_GLUON}
     return next((reason for name, reason in reasons.items() if name in used), "")
-
-
-def has_uninterpretable_float(dtypes: Iterable[str]) -> bool:
-    """Whether one of the dtypes is a float that Triton's own interpreter cannot compute."""
-    return any(re.fullmatch(r"bfloat16|bf16|(float|fp)8\w*", dtype) for dtype in dtypes)
 
 
 def _main_source(plan: LauncherPlan, variants: str) -> str:

@@ -16,6 +16,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,7 @@ from kernellab.source import (
 )
 from kernellab.store import Entry, Measurement, MeasurementRow, RecordedLaunch, Store, Version, measurement_of
 from kernellab.store.decoding import (
+    canonical_json,
     launch_from_jsonable,
     launch_to_jsonable,
     require_count,
@@ -117,15 +119,15 @@ def read_bundle(store: Store, path: Path) -> Version:
 def _parse_entry(content: Mapping[str, Any]) -> Entry:
     require(is_name(content["name"]), "its name", content["name"], "an identifier")
     closure = closure_of_json(content["closure"])
-    texts = {kind: tuple(_require_list(content, kind)) for kind in ("tags", "notes")}
-    for kind, entries in texts.items():
-        require_type(entries, tuple[str, ...], kind)
+    tags, notes = (tuple(_require_list(content, kind)) for kind in ("tags", "notes"))
+    require_type(tags, tuple[str, ...], "tags")
+    require_type(notes, tuple[str, ...], "notes")
     return Entry(
         name=content["name"],
         closure=closure,
         digest=version_digest(closure),
-        tags=texts["tags"],
-        notes=texts["notes"],
+        tags=tags,
+        notes=notes,
         launches=tuple(map(_parse_launch, _require_list(content, "launches"))),
         measurements=tuple((_measurement_of_row(row), None) for row in _require_list(content, "measurements")),
     )
@@ -191,14 +193,16 @@ def measurement_lines(kernels: Registry, key: str | int | None) -> tuple[str, in
         UnknownName: there is no such kernel.
         UsageError: the text is larger than an import reads.
     """
-    lines: list[str] = []
+    lines: list[dict[str, Any]] = []
     count = 0
     for version in _versions_of_key(kernels, key):
         rows = kernels.store.history.measurements(version.id)
         if rows:
-            lines += [_json_line(_kernel_line(version)), *(_json_line(_row_line(version, row)) for row in rows)]
+            kernel = {"kernel": version.identifier, "closure": closure_to_jsonable(version.closure)}
+            common = {"schema": SCHEMA, "digest": version.digest}
+            lines += [{**common, **fields} for fields in (kernel, *map(_row_fields, rows))]
             count += len(rows)
-    text = "".join(f"{line}\n" for line in lines)
+    text = "".join(f"{canonical_json(line)}\n" for line in lines)
     if len(text) > _LINES_BYTES:
         raise UsageError(f"These are {len(text):,} bytes, and an import reads {_LINES_BYTES:,}; name one kernel.")
     return text, count
@@ -264,31 +268,13 @@ def _versions_of_key(kernels: Registry, key: str | int | None) -> Sequence[Versi
     return versions
 
 
-def _kernel_line(version: Version) -> dict[str, Any]:
-    return {
-        "schema": SCHEMA,
-        "kernel": version.identifier,
-        "digest": version.digest,
-        "closure": closure_to_jsonable(version.closure),
-    }
-
-
-def _row_line(version: Version, row: MeasurementRow) -> dict[str, Any]:
-    return {
-        "schema": SCHEMA,
-        "digest": version.digest,
-        **_key_provenance(row.measurement.key),
-        **_measurement_fields(row.measurement),
-        "created": row.created,
-    }
-
-
-def _key_provenance(key: str) -> dict[str, Any]:
-    try:
-        fields = json.loads(key)
-    except ValueError:
-        return {}
-    return {name: fields.get(name) for name in ("driver", "triton")} if isinstance(fields, dict) else {}
+def _row_fields(row: MeasurementRow) -> dict[str, Any]:
+    """A measurement as fields, with the driver and the Triton that its key names."""
+    provenance: Any = None
+    with suppress(ValueError):
+        provenance = json.loads(row.measurement.key)
+    named = {name: provenance.get(name) for name in ("driver", "triton")} if isinstance(provenance, dict) else {}
+    return {**named, **_measurement_fields(row.measurement), "created": row.created}
 
 
 def _parse_measurement_line(value: Mapping[str, Any]) -> tuple[Measurement, float]:
@@ -299,7 +285,3 @@ def _parse_measurement_line(value: Mapping[str, Any]) -> tuple[Measurement, floa
     require(device == measurement.device, "its device", measurement.device, f"{device!r}: its key names another")
     require_moment(value["created"], "created")
     return measurement, float(value["created"])
-
-
-def _json_line(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"))

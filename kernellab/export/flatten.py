@@ -79,8 +79,7 @@ class FlatModule:
 
     def import_lines(self) -> list[str]:
         """Return the import statements, ordered by module."""
-        by_module = sorted(self.imports.items(), key=lambda item: item[1])
-        return [_import_line(name, definition) for name, definition in by_module]
+        return [_import_line(name, text) for name, text in sorted(self.imports.items(), key=lambda item: item[1])]
 
     def functions(self, decorator: Callable[[int], str], *, kernels: bool = True) -> Iterator[str]:
         """Yield functions with decorators, callees first, and each constant once its functions are defined.
@@ -161,10 +160,8 @@ class FlatModule:
         match binding:
             case FunctionRef(index):
                 return self.names[index]
-            case Helper(imported):
+            case Helper(imported=Import() as imported) | (Import() as imported):
                 return self._import(name, imported)
-            case Import():
-                return self._import(name, binding)
             case Members(module, ()) if is_installed(module):
                 return self._import(name, Import(module))
             case Constant() | Constexpr() | Dtype() | Items() | Call():
@@ -183,14 +180,13 @@ def flatten_closure(closure: Closure, reserved: frozenset[str] = RESERVED) -> Fl
     flat.imports.update({"torch": "torch:", "triton": "triton:", "tl": "triton.language:"})
     if any(function.kind == "gluon" for function in closure.functions):
         flat.imports["gluon"] = "triton.experimental:gluon"
-    reserved |= set(flat.imports)
-    for index, function in enumerate(closure.functions):
-        if index in flat.imported:
-            continue
-        flat.names[index] = _free_name(function.name, reserved | set(flat.names.values()))
-    for index, function in enumerate(closure.functions):
-        if index not in flat.imported:
-            flat.texts[index] = _rewrite_globals(function, flat, flat.names[index])
+    written = {index: f for index, f in enumerate(closure.functions) if index not in flat.imported}
+    for index, function in written.items():
+        used_names = {*reserved, *flat.imports, *flat.names.values()}
+        candidates = (function.name, *(f"{function.name}_{i}" for i in range(2, 1000)))
+        flat.names[index] = next(name for name in candidates if name not in used_names)
+    for index, function in written.items():
+        flat.texts[index] = _rewrite_globals(function, flat, flat.names[index])
     return flat
 
 
@@ -232,10 +228,6 @@ def _import_line(name: str, definition: str) -> str:
     return f"import {module}" + ("" if module == name else f" as {name}")
 
 
-def _free_name(name: str, used_names: frozenset[str]) -> str:
-    return next(c for c in (name, *(f"{name}_{i}" for i in range(2, 1000))) if c not in used_names)
-
-
 def decorator_of(function: Function, options: Sequence[tuple[str, object]] = ()) -> str:
     """Return the decorator line of a kernel or helper in its dialect, or ""; ``options`` are its arguments."""
     if function.kind in JIT_KINDS:
@@ -251,17 +243,15 @@ def _rewrite_globals(function: Function, flat: FlatModule, name: str) -> str:
     is_lambda = function.kind == "lambda"
     tree = ast.parse(f"({function.text})" if is_lambda else function.text)
     bindings = dict(function.bindings)
-    quoted_annotations = _annotations(tree)
-    edits: dict[Span, str] = {
-        _span(a): repr(ast.unparse(a)) for a in quoted_annotations if _uses_unknown_names(a, bindings)
-    }
+    annotations = _annotations(tree)
+    edits: dict[Span, str] = {_span(a): repr(ast.unparse(a)) for a in annotations if _uses_unknown_names(a, bindings)}
     if function.kind in JIT_KINDS:
-        edits |= {_span(a): "tl.constexpr" for a in quoted_annotations if _is_constexpr_text(a)}
+        edits |= {_span(a): "tl.constexpr" for a in annotations if _is_constexpr_text(a)}
     for node, binding in _references(tree, bindings):
-        first = _first_name(node)
-        wanted = flat.target(first if isinstance(node, ast.Name) else node.attr, binding)  # type: ignore[attr-defined]
+        wanted = flat.target(node.id if isinstance(node, ast.Name) else node.attr, binding)
         if wanted is None:
-            edits.update({_span(a): repr(ast.unparse(a)) for a in quoted_annotations if _contains_node(a, node)})
+            around = (a for a in annotations if any(part is node for part in ast.walk(a)))
+            edits.update({_span(a): repr(ast.unparse(a)) for a in around})
         elif wanted != ast.unparse(node):
             edits[_span(node)] = wanted
     text = _apply_edits(f"({function.text})" if is_lambda else function.text, edits)
@@ -271,14 +261,14 @@ def _rewrite_globals(function: Function, flat: FlatModule, name: str) -> str:
     return re.sub(rf"\b{keyword}\s+{re.escape(function.name)}\b", f"{keyword} {name}", text, count=1)
 
 
-def _references(tree: ast.AST, bindings: dict[str, Binding]) -> Iterator[tuple[ast.expr, Binding]]:
+def _references(tree: ast.AST, bindings: dict[str, Binding]) -> Iterator[tuple[ast.Name | ast.Attribute, Binding]]:
     """Yield each use of a global: a name, or an attribute chain out of modules that are left behind."""
     parents = {id(child): parent for parent in ast.walk(tree) for child in ast.iter_child_nodes(parent)}
     for node in ast.walk(tree):
         if not isinstance(node, ast.Name) or node.id not in bindings:
             continue
         binding: Binding | None = bindings[node.id]
-        expression: ast.expr = node
+        expression: ast.Name | ast.Attribute = node
         while isinstance(binding, Members) and binding.members:
             parent = parents.get(id(expression))
             if not isinstance(parent, ast.Attribute):
@@ -286,13 +276,6 @@ def _references(tree: ast.AST, bindings: dict[str, Binding]) -> Iterator[tuple[a
             binding, expression = dict(binding.members).get(parent.attr), parent
         if binding is not None:
             yield expression, binding
-
-
-def _first_name(node: ast.expr) -> str:
-    while isinstance(node, ast.Attribute):
-        node = node.value
-    assert isinstance(node, ast.Name)
-    return node.id
 
 
 def _annotations(tree: ast.AST) -> list[ast.expr]:
@@ -311,10 +294,6 @@ def _is_constexpr_text(annotation: ast.expr) -> bool:
     """Whether an annotation is the string ``"constexpr"``, which Triton's own interpreter does not understand."""
     value = annotation.value if isinstance(annotation, ast.Constant) else None
     return isinstance(value, str) and value.strip().rpartition(".")[2] == "constexpr"
-
-
-def _contains_node(outer: ast.expr, inner: ast.expr) -> bool:
-    return any(node is inner for node in ast.walk(outer))
 
 
 def _span(node: ast.expr) -> Span:

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,15 +29,8 @@ _DTYPE = re.compile(
     r"|(datetime|timedelta)64\[(s|ms|us|ns)(, [\w/+:-]{1,40})?\]"
 )
 _REFUSALS = (
-    ValueError,
-    TypeError,
-    LookupError,
-    AttributeError,
-    ArithmeticError,
-    NotImplementedError,
-    OSError,
-    RecursionError,
-    csv.Error,
+    *(ValueError, TypeError, LookupError, AttributeError, ArithmeticError),
+    *(NotImplementedError, OSError, RecursionError, csv.Error),
 )
 
 
@@ -79,7 +72,8 @@ def save_frame(frame: Any, path: str | Path, *, escape: bool = True) -> Path:
             case _:
                 copy = frame.copy(deep=False)
                 copy.attrs = {"kernellab": description}
-                _call_pyarrow(lambda: copy.to_parquet(path, index=False))
+                with _needing_pyarrow():
+                    copy.to_parquet(path, index=False)
     return path
 
 
@@ -117,9 +111,8 @@ def _read_csv(path: Path) -> tuple[Any, dict[str, Any]] | None:
     header = next(csv.reader(io.StringIO(rest)), [])
     names = [_unescape_text(name) for name in header] if description.get("escaped") else header
     require(names == description["columns"], "the header", names, f"{description['columns']}")
-    buffer = io.StringIO(rest)
-    columns = range(len(kinds))
-    frame = pd.read_csv(buffer, header=0, names=columns, dtype=texts, keep_default_na=False, na_values=[_ABSENT])
+    options: dict[str, Any] = {"names": range(len(kinds)), "dtype": texts, "na_values": [_ABSENT]}
+    frame = pd.read_csv(io.StringIO(rest), header=0, keep_default_na=False, **options)
     frame.columns = description["columns"]
     require(isinstance(frame.index, pd.RangeIndex), "a row", "longer", "as many cells as columns")
     for name, kind in _dtypes_by_column(description):
@@ -142,21 +135,17 @@ def _read_json(path: Path) -> tuple[Any, dict[str, Any]] | None:
 
 def _read_parquet(path: Path) -> tuple[Any, dict[str, Any]] | None:
     pd = import_uninterrupted("pandas")
-    frame = _call_pyarrow(lambda: _require_bounded_parquet(path) and pd.read_parquet(path))
+    with _needing_pyarrow():
+        from pyarrow import parquet  # type: ignore[import-untyped]
+
+        metadata = parquet.read_metadata(path)
+        groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+        cells, unpacked = metadata.num_rows * max(metadata.num_columns, 1), sum(g.total_byte_size for g in groups)
+        require(cells <= _CELLS, "the number of its cells", cells, f"at most {_CELLS:,}")
+        require(unpacked <= 4 * _FILE_BYTES, "its unpacked size", unpacked, f"at most {4 * _FILE_BYTES:,} bytes")
+        frame = pd.read_parquet(path)
     description = frame.attrs.get("kernellab")
     return None if description is None else (frame, _require_description(description))
-
-
-def _require_bounded_parquet(path: Path) -> bool:
-    """Check that the cells and the unpacked size of a Parquet file are within the limits."""
-    from pyarrow import parquet  # type: ignore[import-untyped]
-
-    metadata = parquet.read_metadata(path)
-    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
-    cells, unpacked = metadata.num_rows * max(metadata.num_columns, 1), sum(group.total_byte_size for group in groups)
-    require(cells <= _CELLS, "the number of its cells", cells, f"at most {_CELLS:,}")
-    require(unpacked <= 4 * _FILE_BYTES, "its unpacked size", unpacked, f"at most {4 * _FILE_BYTES:,} bytes")
-    return True
 
 
 def _require_description(description: Any) -> dict[str, Any]:
@@ -267,8 +256,9 @@ def _file_format(path: Path) -> str:
     return path.suffix
 
 
-def _call_pyarrow(work: Callable[[], Any]) -> Any:
+@contextmanager
+def _needing_pyarrow() -> Iterator[None]:
     try:
-        return work()
+        yield
     except ImportError as exc:
         raise UsageError("Parquet needs pyarrow: pip install pyarrow. CSV and JSON need nothing.") from exc

@@ -61,7 +61,8 @@ def plan_of(
 ) -> LauncherPlan:
     """Return the plan for a kernel that was launched.
 
-    ``computed`` are the constexprs that heuristics give, ``functions`` the names of arguments that are functions.
+    ``computed`` are the constexprs that heuristics give, ``functions`` the expressions of arguments that are functions,
+    or values without a literal.
     """
     launch = launches[-1]
     parameters = [argument for argument in launch.arguments if not argument.constexpr]
@@ -69,25 +70,17 @@ def plan_of(
     inputs = [a for a in parameters if a.kind == "tensor" and a not in outputs and a.shape and not a.alias]
     allocated = tuple((a, text) for a in outputs if (text := _allocation_expression(a, inputs, launches)))
     allocated_names = {argument.name for argument, _ in allocated}
-    meta = {key: text for key, text in meta_of(launch, functions).items() if key not in computed}
+    constexprs = {a.name: functions[a] if a in functions else scalar_text(a) for a in launch.arguments if a.constexpr}
+    meta = {**constexprs, **{option: literal(value) for option, value in options_of(launch).items()}}
     return LauncherPlan(
         name=name,
         launch=launch,
         required=tuple(argument for argument in parameters if argument.name not in allocated_names),
         allocated=allocated,
         mutated=_mutated_tensors(parameters, result),
-        meta=tuple(meta.items()),
+        meta=tuple((key, text) for key, text in meta.items() if key not in computed),
         grid=grid_text(launches),
     )
-
-
-def meta_of(launch: RecordedLaunch, functions: Mapping[Argument, str]) -> dict[str, str]:
-    """Return the constexprs and options of a launch, by name, each as an expression.
-
-    ``functions`` gives the expressions of arguments that are functions, or values without a literal.
-    """
-    constexprs = {a.name: functions[a] if a in functions else scalar_text(a) for a in launch.arguments if a.constexpr}
-    return {**constexprs, **{name: literal(value) for name, value in options_of(launch).items()}}
 
 
 def scalar_text(argument: Argument) -> str:
@@ -197,11 +190,12 @@ def _only_written(parameters: Sequence[Argument], result: Result | None) -> list
 def _allocation_expression(output: Argument, inputs: Sequence[Argument], launches: Sequence[RecordedLaunch]) -> str:
     """Return the expression that allocates an output, or "" where its shape does not follow from the inputs."""
     for source in inputs:
-        if _have_one_layout(launches, output, source):
+        pairs = [(launch.argument(output.name), launch.argument(source.name)) for launch in launches]
+        if all((a.shape, a.stride) == (b.shape, b.stride) for a, b in pairs):
             same = source.dtype == output.dtype
             return f"torch.zeros_like({source.name}" + (")" if same else f", dtype=torch.{output.dtype})")
     extents = [_extent_expression(axis, output, inputs, launches) for axis in range(len(output.shape))]
-    if not inputs or None in extents or output.stride != _contiguous(output.shape):
+    if not inputs or None in extents or output.stride != contiguous_strides(output.shape):
         return ""
     shape = f"({', '.join(map(str, extents))}{',' if len(extents) == 1 else ''})"
     alike = next((a for a in inputs if a.dtype == output.dtype), None)
@@ -222,17 +216,13 @@ def _extent_expression(
     return None
 
 
-def _have_one_layout(launches: Sequence[RecordedLaunch], output: Argument, source: Argument) -> bool:
-    pairs = [(launch.argument(output.name), launch.argument(source.name)) for launch in launches]
-    return all((a.shape, a.stride) == (b.shape, b.stride) for a, b in pairs)
-
-
 def _axis_of(launch: RecordedLaunch, name: str, axis: int) -> int | None:
     shape = launch.argument(name).shape
     return shape[axis] if axis < len(shape) else None
 
 
-def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
+def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of a tensor of this shape whose elements lie one after the other, in elements."""
     inner = itertools.accumulate(reversed(shape[1:]), operator.mul, initial=1)
     return tuple(inner)[::-1][: len(shape)]
 
@@ -291,10 +281,8 @@ class Chooser:
     def words(self) -> str:
         """The choice of the config, as a sentence for the module's docstring."""
         names = ", ".join(name for name, _ in self.sizes)
-        places = [
-            f"{'predicted, not measured, for' if d.is_predicted else 'measured on'} {d.device} ({d.words})"
-            for d in self.decisions
-        ]
+        how = {True: "predicted, not measured, for", False: "measured on"}
+        places = [f"{how[d.is_predicted]} {d.device} ({d.words})" for d in self.decisions]
         return f"Its config is chosen by {names}, as {'; '.join(places)}."
 
     def sections(self, kernel: str) -> Iterator[str]:

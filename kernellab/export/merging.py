@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kernellab.display import Displayable
 from kernellab.errors import UsageError, value_text
@@ -142,17 +142,12 @@ def merge(kernels: Registry, path: Path) -> Merged:
     entries = _entries(path)
     before = {kept.id for kept in kept_times(kernels.store)}
     versions_and_counts = kernels.store.enter(entries)
-    versions = [version for version, _ in versions_and_counts]
-    names = {version.name for version in versions}
+    names = {version.name for version, _ in versions_and_counts}
     times = [kept for kept in kept_times(kernels.store) if kept.launch.kernel in names]
     new = sum(count for _, count in versions_and_counts)
-    return Merged(
-        source=str(path),
-        versions=tuple(version.label for version in versions),
-        new=new,
-        known=sum(len(entry.measurements) for entry in entries) - new,
-        **_table(times, before),
-    )
+    labels = tuple(version.label for version, _ in versions_and_counts)
+    known = sum(len(entry.measurements) for entry in entries) - new
+    return Merged(str(path), labels, new, known, *_table(times, before))
 
 
 def _entries(path: Path) -> list[Entry]:
@@ -191,23 +186,20 @@ def store_entries(path: Path) -> list[Entry]:
 Place = tuple[LaunchKind, Conditions]
 
 
-def _table(times: Sequence[KeptTime], own: Collection[int]) -> dict[str, Any]:
+def _table(times: Sequence[KeptTime], own: Collection[int]) -> tuple[tuple[MergedRow, ...], tuple[Conflict, ...]]:
     """Return rows and conflicts; ``own`` are the ids of measurements from before the merge."""
     places: dict[Place, list[KeptTime]] = {}
     for kept in times:
         places.setdefault((kept.launch, kept.conditions), []).append(kept)
     words = launch_words({launch for launch, _ in places})
-    conflicts = [*_measurement_conflicts(places, own, words), *_choice_conflicts(places, own, words)]
-    conflict_kinds: dict[Place, str] = {}
+    conflicts = (*_measurement_conflicts(places, own, words), *_choice_conflicts(places, own, words))
+    kinds: dict[Place, str] = {}
     for conflict in conflicts:
         for kept in (conflict.here, conflict.there):
-            conflict_kinds.setdefault((kept.launch, kept.conditions), str(conflict.kind))
-    rows = [
-        _merged_row(place, place_times, own, words, conflict_kinds.get(place, ""))
-        for place, place_times in places.items()
-    ]
+            kinds.setdefault((kept.launch, kept.conditions), str(conflict.kind))
+    rows = [_merged_row(place, group, own, words, kinds.get(place, "")) for place, group in places.items()]
     rows.sort(key=lambda row: (row.kernel, row.launch, row.device, row.driver, row.triton, row.version))
-    return {"rows": tuple(rows), "conflicts": tuple(conflicts)}
+    return tuple(rows), conflicts
 
 
 def _merged_row(

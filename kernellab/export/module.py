@@ -82,23 +82,18 @@ def parts_of(recorded: RecordedVersion, expected: tuple[OutputSummary, ...] = ()
     whole, index_maps = append_closures(closure, [source for source, _ in passed.values()])
     flat = flatten_closure(whole)
     bindings = zip(passed.items(), index_maps, strict=True)
-    functions = {
-        argument: flat.expression(remap_functions(binding, index_map))
-        for (argument, (_, binding)), index_map in bindings
-    }
+    functions = {a: flat.expression(remap_functions(binding, index_map)) for (a, (_, binding)), index_map in bindings}
     heuristics = tuple(v for w in closure.wrappers if isinstance(w, Heuristics) for v in w.values)
     known = [name for name, value in heuristics if not isinstance(value, Opaque)]
     plan = None
     if recorded.launch is not None and not why_unwritable(recorded):
+        arguments = recorded.launch.arguments
+        dtypes = [str(argument.value) for argument in arguments if argument.kind == "dtype"]
+        dtypes += [tensor.dtype for tensor in tensors_among(list(arguments))]
         plan = plan_of(flat.names[0], recorded.launches, recorded.result, known, functions)
-        plan = dataclasses.replace(plan, refusal=why_uninterpreted(flat, _dtypes(recorded.launch)))
+        plan = dataclasses.replace(plan, refusal=why_uninterpreted(flat, dtypes))
     tuner = next((wrapper for wrapper in closure.wrappers if isinstance(wrapper, Autotune)), None)
     return ModuleParts(recorded, flat, plan, tuner, heuristics, functions, expected)
-
-
-def _dtypes(launch: RecordedLaunch) -> list[str]:
-    passed = [str(argument.value) for argument in launch.arguments if argument.kind == "dtype"]
-    return [*passed, *(tensor.dtype for tensor in tensors_among(list(launch.arguments)))]
 
 
 # Names that functions of a module use beside the kernel's arguments, which are their local variables.
@@ -133,12 +128,17 @@ def dispatch_text(recorded: RecordedVersion, chooser: Chooser, expected: tuple[O
     """
     parts = parts_of(recorded, expected)
     plan = dispatch_plan(parts, chooser)
-    sections = [*leading_sections(parts), *definitions(parts, None), f"META = {dict_text(plan.meta)}"]
-    defaults = f"chosen by {', '.join(name for name, _ in chooser.sizes)}, once for each, and looked up from then on"
-    launch = launch_text(plan, f"META, **{chooser.call()}", defaults=defaults, is_marked=False)
-    sections += [*chooser.sections(plan.name), launch]
-    sections += check_sections(parts, plan, variants=chooser.variants)
+    sections = [*leading_sections(parts), *definitions(parts, None), *dispatch_sections(parts, plan, chooser)]
     return kernel_module_source(sections, parts, chooser.words)
+
+
+def dispatch_sections(parts: ModuleParts, plan: LauncherPlan, chooser: Chooser) -> Iterator[str]:
+    """Yield ``META``, the lookup of the config, ``launch``, and the sections after it."""
+    yield f"META = {dict_text(plan.meta)}"
+    yield from chooser.sections(plan.name)
+    defaults = f"chosen by {', '.join(name for name, _ in chooser.sizes)}, once for each, and looked up from then on"
+    yield launch_text(plan, f"META, **{chooser.call()}", defaults=defaults, is_marked=False)
+    yield from check_sections(parts, plan, variants=chooser.variants)
 
 
 def dispatch_plan(parts: ModuleParts, chooser: Chooser) -> LauncherPlan:
@@ -196,12 +196,8 @@ def definitions(parts: ModuleParts, tuner: Autotune | None, *, heuristics: bool 
             untimed = f"\nif INTERPRETED:\n    {applied}.configs = {applied}.configs[:1]  # nothing is timed there"
             lines = (f"    {line}" for line in autotune_arguments(parts.flat, tuner))
             decorators += ["@triton.autotune(", *lines, ")"]
-        elif (
-            heuristics
-            and isinstance(wrapper, Heuristics)
-            and (heuristic_entries := heuristics_text(parts.flat, wrapper.values))
-        ):
-            decorators.append(f"@triton.heuristics({heuristic_entries})")
+        elif isinstance(wrapper, Heuristics) and heuristics and (text := heuristics_text(parts.flat, wrapper.values)):
+            decorators.append(f"@triton.heuristics({text})")
             applied += ".fn"
     options = [option for w in closure.wrappers if isinstance(w, JitOptions) for option in w.options]
     above = "".join(f"{decorator}\n" for decorator in decorators)
@@ -231,10 +227,7 @@ def autotune_arguments(flat: FlatModule, tuner: Autotune) -> Iterator[str]:
 
 def _config(flat: FlatModule, config: ConfigText) -> str:
     parameters = dict_text((name, flat.expression(value)) for name, value in config.parameters)
-    set_options = [
-        (name, value) for name, value in config.options if value is not None and (name, value) != ("num_ctas", 1)
-    ]
-    options = [f"{name}={literal(value)}" for name, value in set_options]
+    options = [f"{n}={literal(v)}" for n, v in config.options if v is not None and (n, v) != ("num_ctas", 1)]
     if config.pre_hook is not None and not isinstance(config.pre_hook, Opaque):
         options.append(f"pre_hook={flat.expression(config.pre_hook)}")
     return f"triton.Config({', '.join([parameters, *options])})"
@@ -246,12 +239,11 @@ def meta_sections(parts: ModuleParts, plan: LauncherPlan, tuned: Autotune | None
     if parts.tuner is None or tuned is not None:
         return
     chosen = {}
+    computed = [name for name, _ in parts.heuristics]
     for launch in parts.recorded.launches:
-        launch_plan = plan_of(
-            plan.name, [launch], parts.recorded.result, [name for name, _ in parts.heuristics], parts.functions
-        )
-        chosen[_key_values(launch, parts.tuner)] = dict(launch_plan.meta)
-    rows = [f"    {key}: {dict_text(meta.items())}," for key, meta in chosen.items()]
+        launch_plan = plan_of(plan.name, [launch], parts.recorded.result, computed, parts.functions)
+        chosen[_key_values(launch, parts.tuner)] = dict_text(launch_plan.meta)
+    rows = [f"    {key}: {meta}," for key, meta in chosen.items()]
     names = ", ".join(parts.tuner.key) or "nothing"
     yield "\n".join([f"# What was chosen for each value of ({names}); another takes META.", "CONFIGS = {", *rows, "}"])
 
@@ -309,11 +301,7 @@ def docstring_lines(parts: ModuleParts, words: str) -> list[str]:
     lines += [words] if words else []
     for name, kind in sorted(parts.flat.missing.items()):
         lines.append(f"`{name}` ({kind}) stayed behind.")
-    missing_heuristics = [name for name, value in parts.heuristics if isinstance(value, Opaque)]
-    lines += [
-        f"The heuristic of `{name}` stayed behind; its value is that of the recorded launch."
-        for name in missing_heuristics
-    ]
-    if parts.plan is None:
-        return lines
-    return [*lines, *usage_lines("kernel", "benchmarks", parts.plan.refusal)]
+    for name, value in parts.heuristics:
+        if isinstance(value, Opaque):
+            lines.append(f"The heuristic of `{name}` stayed behind; its value is that of the recorded launch.")
+    return lines if parts.plan is None else [*lines, *usage_lines("kernel", "benchmarks", parts.plan.refusal)]

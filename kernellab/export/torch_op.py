@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from kernellab.errors import UsageError
@@ -94,41 +94,36 @@ def torch_op_text(
 
 def _with_bases(recorded: RecordedVersion) -> RecordedVersion:
     """Replace descriptors by their tensors in the launches of a version; the operator makes the descriptors."""
-    launches = tuple(
-        dataclasses.replace(launch, arguments=tuple(_base_argument(argument) for argument in launch.arguments))
-        for launch in recorded.launches
-    )
-    return dataclasses.replace(recorded, launches=launches)
-
-
-def _base_argument(argument: Argument) -> Argument:
-    if argument.kind != "descriptor":
-        return argument
-    return dataclasses.replace(argument.members[0], name=argument.name, value=argument.value, block=argument.block)
+    launches = []
+    for launch in recorded.launches:
+        arguments = list(launch.arguments)
+        for i, a in enumerate(arguments):
+            if a.kind == "descriptor":
+                arguments[i] = dataclasses.replace(a.members[0], name=a.name, value=a.value, block=a.block)
+        launches.append(dataclasses.replace(launch, arguments=tuple(arguments)))
+    return dataclasses.replace(recorded, launches=tuple(launches))
 
 
 def _is_opaque(plan: LauncherPlan) -> bool:
     """Whether the kernel takes tuples, descriptors or functions, which torch.compile does not pass on."""
-    return any(
-        a.kind in ("tuple", "function", "value") or a.block or type(a.value) is tuple for a in plan.launch.arguments
-    )
+    arguments = plan.launch.arguments
+    return any(a.kind in ("tuple", "function", "value") or a.block or type(a.value) is tuple for a in arguments)
 
 
 def _operator_source(plan: LauncherPlan, parts: ModuleParts, chooser: Chooser | None, *, is_opaque: bool) -> str:
     """Return the operator: it takes all tensors, mutates the outputs, and returns nothing."""
     names = dict.fromkeys(name.partition("[")[0] for name in plan.mutated)
     mutated = "{" + ", ".join(map(literal, names)) + "}" if names else "()"
-    passed_arguments = ", ".join(
-        f"{literal(argument.name)}: {_kernel_argument(argument)}" for argument in plan.parameters
-    )
-    meta = ", ".join(f"{literal(n)}: {n if _in_schema(plan, n) else text}" for n, text in plan.meta)
+    passed = ", ".join(f"{literal(argument.name)}: {_kernel_argument(argument)}" for argument in plan.parameters)
+    options = _schema_options(plan)
+    meta = ", ".join(f"{literal(n)}: {n if n in options else text}" for n, text in plan.meta)
     config = "" if chooser is None else f"**{chooser.call('{}')}"
     lines = [
         f'@operator("kernellab::{plan.name}", {mutated})',
-        *_signature(f"{plan.name}_op", [*map(_typed_parameter, plan.parameters), *_schema_options(plan)], "None"),
+        *_signature(f"{plan.name}_op", [*map(_typed_parameter, plan.parameters), *options.values()], "None"),
         f'    """Launch `{plan.name}`; it mutates {", ".join(plan.mutated) or "nothing"}."""',
         *(f"    {line}" for line in (*refusal_lines(plan.refusal), *flag_lines(plan))),
-        f"    arguments = {{{', '.join(filter(None, [passed_arguments, meta, config]))}}}",
+        f"    arguments = {{{', '.join(filter(None, [passed, meta, config]))}}}",
     ]
     if heuristics_text(parts.flat, parts.heuristics):
         lines += [
@@ -138,14 +133,12 @@ def _operator_source(plan: LauncherPlan, parts: ModuleParts, chooser: Chooser | 
         ]
     assert plan.grid is not None
     sizes = f"recorded_grid({', '.join(text for text, _ in _grid_sizes(plan.launch))})"
-    lines += [f"    grid = {sizes if plan.grid.inferred else plan.grid.text}"]
-    if is_opaque:
-        return "\n".join([*lines, f"    {plan.name}[grid](**arguments)"])
-    lines += [
-        f"    kernel = {plan.name} if INTERPRETED else torch.library.wrap_triton({plan.name})",
-        "    kernel[grid](**arguments)",
-    ]
-    return "\n".join(lines)
+    lines.append(f"    grid = {sizes if plan.grid.inferred else plan.grid.text}")
+    kernel = plan.name
+    if not is_opaque:
+        kernel = "kernel"
+        lines.append(f"    kernel = {plan.name} if INTERPRETED else torch.library.wrap_triton({plan.name})")
+    return "\n".join([*lines, f"    {kernel}[grid](**arguments)"])
 
 
 _GRIDS = '''\
@@ -172,9 +165,8 @@ def _recorded_grids(parts: ModuleParts, plan: LauncherPlan) -> str:
     ran = [launch for launch in parts.recorded.launches if launch.grid is not None]
     grids = {tuple(value for _, value in _grid_sizes(launch)): launch.grid for launch in ran}
     rows = [f"    ({literal(sizes)}, {grid})," for sizes, grid in grids.items()]
-    return "\n".join(
-        [f"NO_GRID = {literal(recorded_grids_remark(plan.name, plan.grid))}", "GRIDS = [", *rows, "]", "", "", _GRIDS]
-    )
+    remark = literal(recorded_grids_remark(plan.name, plan.grid))
+    return "\n".join([f"NO_GRID = {remark}", "GRIDS = [", *rows, "]", "", "", _GRIDS])
 
 
 def _grid_sizes(launch: RecordedLaunch) -> Iterator[tuple[str, Any]]:
@@ -194,17 +186,21 @@ def _grid_sizes(launch: RecordedLaunch) -> Iterator[tuple[str, Any]]:
 def _functional_source(plan: LauncherPlan) -> str:
     """Return the twin: outputs that are only written are allocated, others cloned; all are returned."""
     allocations = {argument.name: text for argument, text in plan.allocated}
+    copies = {}
+    for name in dict.fromkeys(name.partition("[")[0] for name in plan.mutated):
+        is_tuple = plan.launch.argument(name).kind == "tuple"
+        clone = f"[each.clone() for each in {name}]" if is_tuple else f"{name}.clone()"
+        copies[name] = allocations.get(name, clone)
     kinds = ", ".join("torch.Tensor" for _ in plan.mutated)
     result = {0: "None", 1: "torch.Tensor"}.get(len(plan.mutated), f"tuple[{kinds}]")
-    parameters = [_typed_parameter(argument) for argument in plan.required]
-    call_arguments = [f"{argument.name}={argument.name}" for argument in plan.parameters]
-    call_arguments += [f"{name}={name}" for name, _ in plan.meta if _in_schema(plan, name)]
+    parameters, options = map(_typed_parameter, plan.required), _schema_options(plan)
+    names = [*(argument.name for argument in plan.parameters), *options]
     lines = [
         f'@operator("kernellab::{plan.name}_functional", ())',
-        *_signature(f"{plan.name}_functional", [*parameters, *_schema_options(plan)], result),
+        *_signature(f"{plan.name}_functional", [*parameters, *options.values()], result),
         f'    """Return {", ".join(plan.mutated) or "nothing"}; no argument is mutated."""',
-        *(f"    {name} = {text}" for name, text in _copies(plan, allocations)),
-        f"    {plan.name}_op({', '.join(call_arguments)})",
+        *(f"    {name} = {text}" for name, text in copies.items()),
+        f"    {plan.name}_op({', '.join(f'{name}={name}' for name in names)})",
         f"    return {', '.join(plan.mutated) or 'None'}",
     ]
     return "\n".join(lines)
@@ -213,7 +209,7 @@ def _functional_source(plan: LauncherPlan) -> str:
 def _fake_implementations(plan: LauncherPlan, *, is_opaque: bool) -> str:
     allocations = {argument.name: text for argument, text in plan.allocated}
     outputs = ", ".join(allocations.get(name, f"torch.empty_like({name})") for name in plan.mutated)
-    parameters = ", ".join([*(_typed_parameter(argument) for argument in plan.required), *_schema_options(plan)])
+    parameters = ", ".join([*map(_typed_parameter, plan.required), *_schema_options(plan).values()])
     lines = [
         f"{plan.name}_op.register_fake(lambda *args, **kwargs: None)",
         "",
@@ -225,15 +221,6 @@ def _fake_implementations(plan: LauncherPlan, *, is_opaque: bool) -> str:
     if is_opaque:
         return "\n".join(lines)
     return "\n".join(["if INTERPRETED:", *(f"    {line}" if line else "" for line in lines)])
-
-
-def _copies(plan: LauncherPlan, allocations: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield each mutated argument with the expression of the copy that the twin works on."""
-    for name in dict.fromkeys(name.partition("[")[0] for name in plan.mutated):
-        clone = (
-            f"[each.clone() for each in {name}]" if plan.launch.argument(name).kind == "tuple" else f"{name}.clone()"
-        )
-        yield name, allocations.get(name, clone)
 
 
 def _kernel_argument(argument: Argument) -> str:
@@ -249,8 +236,7 @@ def _opcheck_source(plan: LauncherPlan) -> str:
         "    arguments = inputs(device)",
         f"    torch.library.opcheck({plan.name}_op, (), arguments)",
     ]
-    allocated = [argument.name for argument, _ in plan.allocated]
-    lines += [f"    arguments.pop({literal(name)})" for name in allocated]
+    lines += [f"    arguments.pop({literal(argument.name)})" for argument, _ in plan.allocated]
     return "\n".join([*lines, f"    torch.library.opcheck({plan.name}_functional, (), arguments)"])
 
 
@@ -264,24 +250,11 @@ def _signature(name: str, parameters: list[str], result: str) -> Iterator[str]:
         yield f") -> {result}:"
 
 
-def _schema_options(plan: LauncherPlan) -> list[str]:
-    parameters = []
-    for name, text in plan.meta:
-        if _in_schema(plan, name):
-            value = _meta_value(plan, name)
-            parameters.append(f"{name}: {_SCALARS[type(value)]} = {text}")
-    return parameters
-
-
-def _in_schema(plan: LauncherPlan, name: str) -> bool:
-    return type(_meta_value(plan, name)) in _SCALARS
-
-
-def _meta_value(plan: LauncherPlan, name: str) -> object:
-    if name in plan.launch.options:
-        return plan.launch.options[name]
-    argument = plan.launch.argument(name)
-    return argument.value if argument.kind == "scalar" else None
+def _schema_options(plan: LauncherPlan) -> dict[str, str]:
+    """The constexprs and options that are parameters of the operator, by name, as text with type and default."""
+    values = {a.name: a.value for a in plan.launch.arguments if a.kind == "scalar"} | dict(plan.launch.options)
+    kinds = {name: _SCALARS.get(type(values.get(name))) for name, _ in plan.meta}
+    return {name: f"{name}: {kinds[name]} = {text}" for name, text in plan.meta if kinds[name] is not None}
 
 
 def _typed_parameter(argument: Argument) -> str:

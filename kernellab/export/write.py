@@ -72,12 +72,7 @@ class ExportContext:
     targets: tuple[Target, ...] = ()
 
 
-def export(
-    context: ExportContext,
-    version: Version,
-    to: str | Path | None,
-    kind: str | None,
-) -> Exported:
+def export(context: ExportContext, version: Version, to: str | Path | None, kind: str | None) -> Exported:
     """Write a kept kernel as a file; ``to`` None means NAME.py, NAME.html or NAME.zip in the current folder.
 
     ``kind`` None is a module with the decorators that the kernel was launched with.
@@ -113,9 +108,8 @@ def write_folder(folder: Path, content: BinaryFiles, label: str) -> Exported:
         if old.name not in content.files:
             old.unlink()
     count = sum(name.endswith(".cubin") for name in content.files)
-    return Exported(
-        folder, label, "binaries", (f"{plural(count, 'cubin')}, loaded by {content.kernel}.py", *content.notes)
-    )
+    loaded = f"{plural(count, 'cubin')}, loaded by {content.kernel}.py"
+    return Exported(folder, label, "binaries", (loaded, *content.notes))
 
 
 def _binary_files(context: ExportContext, recorded: RecordedVersion) -> BinaryFiles:
@@ -146,9 +140,8 @@ def _report_html(context: ExportContext, recorded: RecordedVersion) -> str:
 
 
 def _expected_outputs(context: ExportContext, recorded: RecordedVersion) -> tuple[OutputSummary, ...]:
-    return (
-        () if context.live is None else summarize_expected_outputs(recorded, context.live.kernel, context.live.device)
-    )
+    live = context.live
+    return () if live is None else summarize_expected_outputs(recorded, live.kernel, live.device)
 
 
 ContentFunction = Callable[[ExportContext, RecordedVersion], "str | bytes | BinaryFiles"]
@@ -184,11 +177,10 @@ def summarize_expected_outputs(recorded: RecordedVersion, kernel: Bound, device:
             kernel[launch.grid](*by_position, **named)
     except KernellabError:
         return ()
-    outputs = memory_of(arguments)
-    mutated = None
-    if recorded.result is not None and recorded.result.complete:
-        mutated = {*recorded.result.writes, *recorded.result.atomics}
-    return summarize_outputs({n: t for n, t in outputs.items() if mutated is None or n in mutated})
+    outputs, result = memory_of(arguments), recorded.result
+    if result is not None and result.complete:
+        outputs = {n: t for n, t in outputs.items() if n in {*result.writes, *result.atomics}}
+    return summarize_outputs(outputs)
 
 
 def compiled_launch(context: ExportContext, recorded: RecordedVersion) -> Compiled | None:
@@ -217,10 +209,11 @@ def _module_or_source(recorded: RecordedVersion) -> str:
 
 
 def _export_notes(context: ExportContext, recorded: RecordedVersion, kind: str) -> tuple[str, ...]:
-    remark = (
-        recorded_grids_remark(recorded.version.identifier, grid_text(recorded.launches)) if kind == "torch-op" else ""
-    )
-    return (*_execution_notes(context, recorded, kind), *([remark.removesuffix(".")] if remark else []))
+    notes = _execution_notes(context, recorded, kind)
+    if kind == "torch-op":
+        remark = recorded_grids_remark(recorded.version.identifier, grid_text(recorded.launches))
+        notes += (remark.removesuffix("."),) if remark else ()
+    return notes
 
 
 def _execution_notes(context: ExportContext, recorded: RecordedVersion, kind: str) -> tuple[str, ...]:

@@ -86,8 +86,8 @@ class DeviceView:
     @property
     def real_dtype(self) -> tuple[str, int]:
         """Name and bytes of the real numbers that an element consists of."""
-        name, size_bytes = self.spec.dtype, self.spec.itemsize
-        return (f"float{4 * size_bytes}", size_bytes // 2) if "complex" in name else (name, size_bytes)
+        numbers = _real_numbers_of(self.spec)
+        return numbers.dtype, numbers.itemsize
 
     def clone(self) -> DeviceView:
         """Return a copy with the same layout, including the bytes between elements."""
@@ -101,11 +101,12 @@ class DeviceView:
 
     def fill_bits(self, bits: int) -> None:
         """Set the bits of all elements, or of both parts of complex numbers."""
-        words, size = _elements_of(self.spec)
-        if _is_dense(words) and size <= _WIDEST_SET:
-            set_words(self.data_ptr(), bits, size, math.prod(words.shape))
+        numbers = _real_numbers_of(self.spec)
+        size = numbers.itemsize
+        if _is_dense(numbers) and size <= _WIDEST_SET:
+            set_words(self.data_ptr(), bits, size, math.prod(numbers.shape))
             return
-        for offset, part in parts_of(words):
+        for offset, part in parts_of(numbers):
             _launch("fill_view", part, (self.data_ptr() + offset * size, bits), _WORDS[size])
 
 
@@ -127,13 +128,12 @@ def parts_of(spec: TensorSpec) -> Iterator[tuple[int, TensorSpec]]:
         yield sum(place * stride for place, (_, stride) in zip(index, outer, strict=True)), part
 
 
-def _elements_of(spec: TensorSpec) -> tuple[TensorSpec, int]:
-    """Return the layout of a view's real numbers, and the bytes of one."""
+def _real_numbers_of(spec: TensorSpec) -> TensorSpec:
+    """Return the layout of a view's real numbers, of which a complex element has two."""
     if "complex" not in spec.dtype:
-        return spec, spec.itemsize
-    size = spec.itemsize // 2
+        return spec
     doubled = tuple(2 * stride for stride in spec.strides)
-    return TensorSpec(0, 0, (*spec.shape, 2), (*doubled, 1), spec.dtype, size), size
+    return TensorSpec(0, 0, (*spec.shape, 2), (*doubled, 1), f"float{4 * spec.itemsize}", spec.itemsize // 2)
 
 
 def _merge_dimensions(spec: TensorSpec) -> list[tuple[int, int]]:
@@ -221,17 +221,14 @@ def compare_views(got: DeviceView, want: DeviceView, limits: Limits) -> ElementD
 
 def fill_redzone(room: DeviceBytes, start: int, end: int) -> None:
     """Fill a redzone with its pattern."""
-    if start < end:
-        _worker_kernel("mark_zone").launch(-(-(end - start) // BLOCK), (room.address, start, end))
+    _launch_on_bytes("mark_zone", end - start, room.address, start, end)
 
 
 def redzone_damages(room: DeviceBytes, zones: Sequence[tuple[int, int]]) -> list[tuple[int, int, int] | None]:
     """Return the damage of each redzone: number of bytes, first and last place; None if it is intact."""
     counters = allocate(24 * len(zones)).write(struct.pack("<3q", 0, _NO_PLACE, -1) * len(zones))
     for index, (start, end) in enumerate(zones):
-        if start < end:
-            arguments = (room.address, start, end, counters.address + 24 * index)
-            _worker_kernel("zone_damage").launch(-(-(end - start) // BLOCK), arguments)
+        _launch_on_bytes("zone_damage", end - start, room.address, start, end, counters.address + 24 * index)
     damages = struct.iter_unpack("<3q", counters.read())
     return [(count, first, last) if count else None for count, first, last in damages]
 
@@ -242,19 +239,20 @@ def byte_sums(memories: Sequence[DeviceBytes]) -> list[int]:
         return []
     counters = allocate(8 * len(memories)).zero_()
     for index, data in enumerate(memories):
-        if data.size_bytes:
-            arguments = (data.address, data.size_bytes, counters.address + 8 * index)
-            _worker_kernel("sum_of_bytes").launch(-(-data.size_bytes // BLOCK), arguments)
+        size_bytes = data.size_bytes
+        _launch_on_bytes("sum_of_bytes", size_bytes, data.address, size_bytes, counters.address + 8 * index)
     return [total for (total,) in struct.iter_unpack("<q", counters.read())]
 
 
 def keep_busy(word: DeviceBytes) -> None:
     """Keep the device busy for longer than the host needs for a launch; ``word`` is 8 bytes of scratch memory."""
-    _worker_kernel("keep_busy").launch(1, (_BUSY_TURNS, word.address))
+    _launch_on_bytes("keep_busy", 1, _BUSY_TURNS, word.address)
 
 
-def _worker_kernel(name: str) -> DeviceFunction:
-    return _function(KernelVariant(name), current_device())
+def _launch_on_bytes(name: str, count: int, *arguments: int) -> None:
+    """Launch one of the `BASIC` kernels, one program for each block of bytes."""
+    if count > 0:
+        _function(KernelVariant(name), current_device()).launch(-(-count // BLOCK), arguments)
 
 
 def load_kernels() -> None:

@@ -198,11 +198,10 @@ class IpcExport:
 
         if tensor.layout != torch.strided or tensor.device.type == "meta":
             raise LaunchError(f"{name} is a tensor without dense data ({tensor.layout}, {tensor.device}).")
-        if tensor.device.type != "cuda":
-            raise CannotExport(f"{name} lies on {tensor.device}")
-        if tensor.device.index == self.device:
+        is_on_gpu = tensor.device.type == "cuda"
+        if is_on_gpu and tensor.device.index == self.device:
             return
-        if not torch.cuda.can_device_access_peer(self.device, tensor.device.index):
+        if is_on_gpu and not torch.cuda.can_device_access_peer(self.device, tensor.device.index):
             raise LaunchError(
                 f"{name} is on {tensor.device} and the kernel runs on cuda:{self.device}, which cannot reach it; "
                 f"move it with .to('cuda:{self.device}')."

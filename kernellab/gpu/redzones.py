@@ -125,12 +125,9 @@ class Redzones:
     def _zones(self) -> list[tuple[int, int, int | None, int | None]]:
         """Return each redzone: start, end, the copy that ends at its start, the one that starts at its end."""
         placed = sorted((span, index) for index, span in enumerate(self.spans) if span is not None)
-        edges: list[tuple[int, int | None]] = [(0, None)]
-        zones = []
-        for (start, end), index in placed:
-            zones.append((edges[-1][0], start, edges[-1][1], index))
-            edges.append((end, index))
-        return [*zones, (edges[-1][0], self.room.numel(), edges[-1][1], None)]
+        starts = [(0, None), *((end, index) for (_, end), index in placed)]
+        ends = [*((start, index) for (start, _), index in placed), (self.room.numel(), None)]
+        return [(start, end, after, before) for (start, after), (end, before) in zip(starts, ends, strict=True)]
 
 
 def spans_of(

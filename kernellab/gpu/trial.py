@@ -16,13 +16,7 @@ from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from kernellab._triton.device_binaries import (
-    BASIC,
-    KernelRequest,
-    KernelVariant,
-    compile_device_kernel,
-    request_of,
-)
+from kernellab._triton.device_binaries import BASIC, KernelRequest, KernelVariant, compile_device_kernel, request_of
 from kernellab._triton.drivers import load_driver, specialization_of
 from kernellab.compile.entries import triton_files
 from kernellab.errors import KernellabError, RunError, StoreError, WorkerDied, WorkerTimeout, stopped_text
@@ -207,10 +201,9 @@ class GpuTrials:
 
         device = torch.cuda.current_device()
         with self._lock:
-            is_new = device not in self._prepared
+            if device in self._prepared:
+                return None
             self._prepared.add(device)
-        if not is_new:
-            return None
         self._driver = self._driver or in_background(load_driver)  # for the launches here, too
         return self.start(device)
 
@@ -218,12 +211,10 @@ class GpuTrials:
         """Stop the workers of all devices."""
         with self._lock:
             self._background.stop(CLOSED)
-            workers = tuple(self._workers.values())
-            servers = tuple(self._servers.values()) if self._has_own_servers else ()
-        for worker in workers:
-            worker.close()
-        for server in servers:
-            server.close()
+            servers = self._servers.values() if self._has_own_servers else ()
+            closed = (*self._workers.values(), *servers)
+        for worker_or_server in closed:
+            worker_or_server.close()
 
     def has_passed(self, digest: str) -> bool:
         """Whether a kernel needs no trial on the current device: it passed, or cannot be tried."""
@@ -295,7 +286,8 @@ class GpuTrials:
         if data is not DecidingData.NONE and not contents:
             return None
         place = launch.handle.hash, device_name(exported.device), driver_version()
-        return trial_record(*place, launch.grid, specs, _sizes(exported), contents)
+        sizes_bytes = [0 if storage is None else int(storage.nbytes()) for storage in exported.storages]
+        return trial_record(*place, launch.grid, specs, sizes_bytes, contents)
 
     def _is_logged(self, record: PassedTrial | None) -> bool:
         """Whether an earlier session tried this launch."""
@@ -349,10 +341,6 @@ class GpuTrials:
             return self._servers[with_torch]
 
 
-def _sizes(exported: IpcExport) -> tuple[int, ...]:
-    return tuple(0 if storage is None else int(storage.nbytes()) for storage in exported.storages)
-
-
 def _launch_key(arguments: Mapping[str, Any], grid: Grid3) -> Hashable:
     """The key shared by launches on the same memory with the same arguments."""
     views = [
@@ -360,11 +348,9 @@ def _launch_key(arguments: Mapping[str, Any], grid: Grid3) -> Hashable:
         for name, tensor in sorted(memory_of(arguments).items())
     ]
     members = list(members_of(arguments.items()))
-    numbers_given = [(name, str(value)) for name, value in members if isinstance(value, numbers.Real)]
-    blocks = [
-        (n, tuple(v.shape), tuple(v.strides), tuple(v.block_shape)) for n, v in members if hasattr(v, "block_shape")
-    ]
-    return grid, tuple(views), tuple(numbers_given), tuple(blocks)
+    given = [(n, str(v)) for n, v in members if isinstance(v, numbers.Real)]
+    blocks = [(n, *map(tuple, (v.shape, v.strides, v.block_shape))) for n, v in members if hasattr(v, "block_shape")]
+    return grid, tuple(views), tuple(given), tuple(blocks)
 
 
 def _job(launch: BoundLaunch, exported: IpcExport, specs: Specs) -> TrialJob:
@@ -409,18 +395,14 @@ def contents_digest(storages: Sequence[Any]) -> str | None:
         return None
     if any(storage.data_ptr() % _WORD_BYTES for storage in storages):  # memory of another library
         return None
-    with contextlib.suppress(torch.OutOfMemoryError):
-        return _digest(storages)
-    return None
-
-
-def _digest(storages: Sequence[Any]) -> str:
     digest = hashlib.sha256()
-    for storage in storages:
-        digest.update(str(storage.nbytes()).encode())
-        for sums in _row_sums(storage):
-            digest.update(sums.cpu().numpy().tobytes())
-    return digest.hexdigest()
+    with contextlib.suppress(torch.OutOfMemoryError):
+        for storage in storages:
+            digest.update(str(storage.nbytes()).encode())
+            for sums in _row_sums(storage):
+                digest.update(sums.cpu().numpy().tobytes())
+        return digest.hexdigest()
+    return None
 
 
 def _row_sums(storage: Any) -> list[Any]:

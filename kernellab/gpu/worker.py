@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -26,15 +26,7 @@ from kernellab.errors import KernellabError, LaunchError, OutOfBounds, RunError,
 from kernellab.gpu import driver
 from kernellab.gpu.device_view import load_kernels
 from kernellab.gpu.driver import DeviceBytes
-from kernellab.gpu.ipc import (
-    BinaryLaunch,
-    IpcExport,
-    Memory,
-    Tables,
-    import_memory,
-    move_tables,
-    moves_of,
-)
+from kernellab.gpu.ipc import BinaryLaunch, IpcExport, Memory, Tables, import_memory, move_tables, moves_of
 from kernellab.gpu.redzones import Damage, Redzones, Span, damage_text, likely_place, likely_site, spans_of
 from kernellab.ir.operations import Access
 from kernellab.launch.calls import MAX_GRID, Grid3
@@ -96,31 +88,26 @@ class TrialOutcome:
     output: str = ""
 
 
-@dataclass(slots=True)
-class _Worker:
-    """The state of this process: scratch memory, shared by its successive launches."""
-
-    scratch: dict[str, DeviceBytes] = field(default_factory=dict)
-
-    def scratch_of(self, kind: str, size_bytes: int) -> DeviceBytes:
-        """Return scratch memory of a kind, of at least ``size_bytes``; as zeros for an instrumented kernel."""
-        if kind not in self.scratch or self.scratch[kind].size_bytes < size_bytes:
-            driver.synchronize()
-            self.scratch[kind] = driver.allocate(size_bytes)
-        memory = self.scratch[kind]
-        return memory.zero_() if kind == "profile" else memory
-
-
 @lru_cache(maxsize=1)
-def _worker() -> _Worker:
-    return _Worker()
+def _scratch() -> dict[str, DeviceBytes]:
+    """The scratch memory of this process by kind, shared by its successive launches."""
+    return {}
+
+
+def _scratch_of(kind: str, size_bytes: int) -> DeviceBytes:
+    """Return scratch memory of a kind, of at least ``size_bytes``; as zeros for an instrumented kernel."""
+    scratch = _scratch()
+    if kind not in scratch or scratch[kind].size_bytes < size_bytes:
+        driver.synchronize()
+        scratch[kind] = driver.allocate(size_bytes)
+    return scratch[kind].zero_() if kind == "profile" else scratch[kind]
 
 
 def use_device(number: int) -> None:
     """Work on a device from now on, without torch; provide scratch memory to kernels."""
     driver.use_device(number)
     use_driver_without_torch(driver.current_device, driver.capability_of)
-    set_scratch_allocators(_worker().scratch_of)
+    set_scratch_allocators(_scratch_of)
 
 
 def warm_up(job: WarmUp, progress: object) -> None:
@@ -154,7 +141,7 @@ def require_same_device(job: WarmUp, uuid: bytes) -> None:
 
 def scratch_in_use() -> tuple[DeviceBytes, ...]:
     """Return the current scratch memory; a CUDA graph of a launch uses its address but does not keep it alive."""
-    return tuple(_worker().scratch.values())
+    return tuple(_scratch().values())
 
 
 def try_launch(job: TrialJob, progress: Callable[[Any], None]) -> TrialOutcome:
@@ -172,8 +159,7 @@ def try_launch(job: TrialJob, progress: Callable[[Any], None]) -> TrialOutcome:
     damages = () if redzones is None else tuple(redzones.damages())
     if placing is Placing.ORIGINALS and ending is Ending.CLEAN and not damages:
         _write_tables_back(job, tensors, moves)
-    if damages:
-        ending = Ending.DAMAGE
+    ending = Ending.DAMAGE if damages else ending
     return TrialOutcome(ending, placing, message, damages, _printed_since(printed))
 
 
@@ -261,11 +247,8 @@ def subject_of(launch: BoundLaunch) -> str:
     """Return a launch's name in messages: kernel, constants, options and grid."""
     options = launch.compiled.options
     config = ", ".join(f"{name}={options[name]}" for name in INTEGER_OPTIONS if options.get(name) is not None)
-    constants = ", ".join(
-        f"{parameter.name}={parameter.specialization}"
-        for parameter in launch.compiled.parameters
-        if parameter.type == "constexpr"
-    )
+    parameters = launch.compiled.parameters
+    constants = ", ".join(f"{p.name}={p.specialization}" for p in parameters if p.type == "constexpr")
     return f"{launch.compiled.kernel} ({', '.join(filter(None, (constants, config)))}; grid {launch.grid})"
 
 
@@ -277,9 +260,10 @@ def trial_error(
         return _fault(launch, look_closer, exported, outcome)
     if outcome.ending is Ending.DAMAGE:
         return _damage(launch, exported, outcome)
-    text = f"{subject_of(launch)} was refused: {first_line(outcome.message)}."
+    why = first_line(outcome.message)
     if any(extent > limit for extent, limit in zip(launch.grid, MAX_GRID, strict=True)):
-        text = f"{subject_of(launch)} was refused: a grid has at most {' x '.join(map(str, MAX_GRID))} programs."
+        why = f"a grid has at most {' x '.join(map(str, MAX_GRID))} programs"
+    text = f"{subject_of(launch)} was refused: {why}."
     return LaunchError(text, kernel=launch.compiled.kernel, detail=outcome.message)
 
 
@@ -298,10 +282,7 @@ def _fault(launch: BoundLaunch, look_closer: LookCloser, exported: IpcExport, ou
     suspects = [site for site in sites if site.argument in null] or sites
     guess = f" Most likely it is an access to {likely_site(suspects).argument}." if suspects else ""
     return RunError(
-        f"{text}{guess} {state}",
-        place=likely_place(suspects),
-        detail=outcome.message,
-        kernel=launch.compiled.kernel,
+        f"{text}{guess} {state}", place=likely_place(suspects), detail=outcome.message, kernel=launch.compiled.kernel
     )
 
 

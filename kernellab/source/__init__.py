@@ -13,7 +13,6 @@ from kernellab.source.model import (
     JIT_KINDS,
     LAUNCH_FLAGS,
     LOADED,
-    SCHEMA,
     Autotune,
     Binding,
     Call,

@@ -28,36 +28,19 @@ def statements_of(block: list[ast.stmt]) -> Iterator[ast.stmt]:
             yield from statements_of(getattr(statement, name, []))
 
 
-def is_docstring(statement: ast.stmt) -> bool:
-    """Whether a statement is a string alone."""
-    return (
-        isinstance(statement, ast.Expr)
-        and isinstance(statement.value, ast.Constant)
-        and isinstance(statement.value.value, str)
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """A piece of text in place of ``replaced_bytes`` of the old one."""
-
-    text: str
-    replaced_bytes: int = 0
-
-
 @dataclass(slots=True)
 class FunctionEdits:
     """Edits of one function: its ``definition``, and what is to be added where.
 
     Additions at one place stand in the order in which they were asked for. Positions are lines from 1 and columns in
-    bytes, as those of `ast`.
+    bytes, as those of `ast`. `_pieces` have the bytes that they replace.
     """
 
     text: str
     definition: Definition
-    _pieces: dict[tuple[int, int], list[_Piece]] = field(default_factory=dict)
+    _pieces: dict[tuple[int, int], list[tuple[str, int]]] = field(default_factory=dict)
     _lines: dict[int, list[str]] = field(default_factory=dict)
-    _before: dict[int, tuple[ast.stmt, ast.stmt | None]] = field(default_factory=dict)
+    _before: dict[int, ast.stmt | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._index(self.definition)
@@ -67,7 +50,7 @@ class FunctionEdits:
         for name in ("body", "orelse", "finalbody"):
             previous: ast.stmt | None = None
             for statement in getattr(owner, name, []):
-                self._before[id(statement)] = statement, previous
+                self._before[id(statement)] = previous
                 previous = statement
                 if isinstance(statement, _COMPOUND):
                     self._index(statement)
@@ -75,12 +58,15 @@ class FunctionEdits:
     @property
     def body(self) -> list[ast.stmt]:
         """The statements of the function, without its docstring."""
-        body = self.definition.body
-        return body[1:] if len(body) > 1 and is_docstring(body[0]) else body
+        match self.definition.body:
+            case [ast.Expr(ast.Constant(str())), _, *_] as body:
+                return body[1:]
+            case body:
+                return body
 
-    def insert(self, line: int, column: int, piece: str) -> None:
-        """Add a piece of text at a position."""
-        self._pieces.setdefault((line, column), []).append(_Piece(piece))
+    def insert(self, line: int, column: int, piece: str, replaced_bytes: int = 0) -> None:
+        """Add a piece of text at a position, in place of ``replaced_bytes`` bytes of the old text."""
+        self._pieces.setdefault((line, column), []).append((piece, replaced_bytes))
 
     def add_parameter(self, parameter: str) -> None:
         """Add a parameter before all others."""
@@ -106,7 +92,7 @@ class FunctionEdits:
     def replace(self, line: int, column: int, old: str, new: str) -> None:
         """Replace a piece of text that stands at a position."""
         assert self._line(line)[column:].startswith(old.encode()), "the position is that of the piece"
-        self._pieces.setdefault((line, column), []).append(_Piece(new, len(old.encode())))
+        self.insert(line, column, new, len(old.encode()))
 
     def rename(self, name: str) -> None:
         """Give the function another name."""
@@ -120,19 +106,22 @@ class FunctionEdits:
         """Let a call go to another function."""
         function = call.func
         assert function.lineno == function.end_lineno, "names and their attributes stand on one line"
-        piece = _Piece(name, (function.end_col_offset or 0) - function.col_offset)
-        self._pieces.setdefault((function.lineno, function.col_offset), []).append(piece)
+        self.insert(function.lineno, function.col_offset, name, (function.end_col_offset or 0) - function.col_offset)
 
     def before(self, statement: ast.stmt, added: str) -> bool:
         """Add a statement before another one; False where there is no place for it, as before an ``elif``."""
         if not isinstance(statement, _COMPOUND):
             self.insert(statement.lineno, statement.col_offset, f"{added}; ")
             return True
-        previous = self._before[id(statement)][1]
+        previous = self._before[id(statement)]
         if previous is not None and not isinstance(previous, _COMPOUND):
             self.insert(previous.end_lineno or 0, previous.end_col_offset or 0, f"; {added}")
             return True
-        return self._add_line(statement, added)
+        indentation = self._indentation(statement)
+        if indentation.strip() or self._line(statement.lineno).lstrip().startswith(b"elif"):
+            return False
+        self._lines.setdefault(statement.lineno, []).append(indentation + added)
+        return True
 
     def after(self, statement: ast.stmt, added: str) -> None:
         """Add a statement after another one in the same block."""
@@ -144,32 +133,17 @@ class FunctionEdits:
 
     def result(self) -> str:
         """The text with all additions."""
-        count = self.text.count("\n") + 1
-        lines: list[str] = []
-        for number in range(1, count + 2):
-            lines += self._lines.get(number, ())
-            if number <= count:
-                lines.append(self._edited_line(number))
+        lines = self.text.split("\n")
+        for (number, column), pieces in sorted(self._pieces.items(), reverse=True):
+            line, end = lines[number - 1].encode(), column + sum(replaced_bytes for _, replaced_bytes in pieces)
+            new = "".join(piece for piece, _ in pieces).encode()
+            lines[number - 1] = (line[:column] + new + line[end:]).decode()
+        for number, added in sorted(self._lines.items(), reverse=True):
+            lines[number - 1 : number - 1] = added
         return "\n".join(lines)
 
-    def _edited_line(self, number: int) -> str:
-        line = self._line(number)
-        for column in sorted((c for n, c in self._pieces if n == number), reverse=True):
-            pieces = self._pieces[number, column]
-            end = column + sum(piece.replaced_bytes for piece in pieces)
-            line = line[:column] + "".join(piece.text for piece in pieces).encode() + line[end:]
-        return line.decode()
-
-    def _add_line(self, statement: ast.stmt, added: str) -> bool:
-        if not self._is_first_on_its_line(statement) or self._line(statement.lineno).lstrip().startswith(b"elif"):
-            return False
-        self._lines.setdefault(statement.lineno, []).append(self._indentation(statement) + added)
-        return True
-
-    def _is_first_on_its_line(self, statement: ast.stmt) -> bool:
-        return not self._line(statement.lineno)[: statement.col_offset].strip()
-
     def _indentation(self, statement: ast.stmt) -> str:
+        """What stands before a statement on its line."""
         return self._line(statement.lineno)[: statement.col_offset].decode()
 
     def _line(self, number: int) -> bytes:

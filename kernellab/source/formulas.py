@@ -83,14 +83,11 @@ def _formula(text: str, names: Collection[str]) -> ast.Lambda:
         body = parse_python(text).body if len(text) <= _LENGTH else []
     except (SyntaxError, ValueError, RecursionError, MemoryError) as exc:
         raise ValueError(f"the grid is not Python: {exc}") from exc
-    node = body[0].value if len(body) == 1 and isinstance(body[0], ast.Expr) else None
-    parameters = node.args if isinstance(node, ast.Lambda) else ast.arguments([], [], None, [], [], None, [])
-    others = parameters.posonlyargs or parameters.kwonlyargs or parameters.vararg or parameters.kwarg
-    is_bare = len(parameters.args) == 1 and not others
-    if not isinstance(node, ast.Lambda) or not is_bare or parameters.defaults:
-        raise ValueError(f"the grid is {text[:60]!r}; expected a lambda with one parameter")
-    _require_arithmetic(node.body, {*names, parameters.args[0].arg, *_BUILTINS})
-    return node
+    match body:
+        case [ast.Expr(ast.Lambda(ast.arguments([], [ast.arg(parameter)], None, [], [], None, [])) as node)]:
+            _require_arithmetic(node.body, {*names, parameter, *_BUILTINS})
+            return node
+    raise ValueError(f"the grid is {text[:60]!r}; expected a lambda with one parameter")
 
 
 def _require_arithmetic(node: ast.AST, names: Collection[str]) -> None:

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Any, Literal
 
 from kernellab.workers.forks_and_interrupts import cached_property
@@ -160,10 +161,7 @@ def parts(binding: Binding) -> list[Binding]:
 
 def constant_text(binding: Any, called: tuple[str, ...]) -> str:
     """Return a constant in the user's notation; ``called`` are the functions of its closure, in words."""
-
-    def text(part: Any) -> str:
-        return constant_text(part, called)
-
+    text = partial(constant_text, called=called)
     match binding:
         case Constant(value):
             return repr(value)
@@ -187,10 +185,7 @@ def constant_text(binding: Any, called: tuple[str, ...]) -> str:
 
 def with_functions(binding: Binding, replaced: Callable[[int], Binding]) -> Binding:
     """Return a binding with each reference to a function replaced."""
-
-    def inside(part: Binding) -> Binding:
-        return with_functions(part, replaced)
-
+    inside = partial(with_functions, replaced=replaced)
     match binding:
         case FunctionRef(index):
             return replaced(index)
@@ -367,9 +362,6 @@ def content_keys(groups: Sequence[Sequence[Function]]) -> list[list[str]]:
 
 
 def _content_key(function: Function, known: Sequence[str]) -> str:
-    def inner(used: int) -> Binding:
-        return Constant(known[used])
-
-    bindings = [(name, jsonable(with_functions(binding, inner))) for name, binding in function.bindings]
+    bindings = [(n, jsonable(with_functions(b, lambda used: Constant(known[used])))) for n, b in function.bindings]
     text = json.dumps([function.name, function.kind, function.text, function.noinline, bindings])
     return hashlib.sha256(text.encode()).hexdigest()

@@ -78,21 +78,14 @@ class _SiteFinder(ast.NodeVisitor):
 
     def visit_For(self, node: ast.For) -> None:
         """Add the loop variable, then what stands in the loop."""
-        line = node.lineno + self.added_lines
-        outer = self.loops
-        self.loops = (*outer, line)
-        names = tuple(bound_names(node.target))
-        site = Site(self.function, SiteKind.LOOP, names, line, self.loops, read_names(node.iter))
+        line, names = node.lineno + self.added_lines, tuple(bound_names(node.target))
+        site = Site(self.function, SiteKind.LOOP, names, line, (*self.loops, line), read_names(node.iter))
         self.sites.append((node, site))
-        self._visit_loop(node, outer)
+        self.visit_While(node)
 
-    def visit_While(self, node: ast.While) -> None:
+    def visit_While(self, node: ast.For | ast.While) -> None:
         """Visit what stands in the loop."""
-        outer = self.loops
-        self.loops = (*outer, node.lineno + self.added_lines)
-        self._visit_loop(node, outer)
-
-    def _visit_loop(self, node: ast.For | ast.While, outer: tuple[int, ...]) -> None:
+        outer, self.loops = self.loops, (*self.loops, node.lineno + self.added_lines)
         for statement in node.body:
             self.visit(statement)
         self.loops = outer
@@ -102,9 +95,9 @@ class _SiteFinder(ast.NodeVisitor):
     def _add(self, node: ast.stmt, kind: SiteKind, names: list[str], first_read: list[str] | None = None) -> None:
         value = getattr(node, "value", None)
         reads = (*(first_read or ()), *(() if value is None else read_names(value)))
-        names = [*names, *walrus_names(node)]
+        walruses = (part.target.id for part in ast.walk(node) if isinstance(part, ast.NamedExpr))
         line, unique = node.lineno + self.added_lines, tuple(dict.fromkeys(reads))
-        self.sites.append((node, Site(self.function, kind, tuple(names), line, self.loops, unique)))
+        self.sites.append((node, Site(self.function, kind, (*names, *walruses), line, self.loops, unique)))
 
 
 def bound_names(target: ast.expr) -> list[str]:
@@ -114,11 +107,6 @@ def bound_names(target: ast.expr) -> list[str]:
     if isinstance(target, ast.Tuple | ast.List):
         return [name for element in target.elts for name in bound_names(element)]
     return bound_names(target.value) if isinstance(target, ast.Starred) else []
-
-
-def walrus_names(node: ast.AST) -> list[str]:
-    """The names that ``:=`` binds inside a statement."""
-    return [part.target.id for part in ast.walk(node) if isinstance(part, ast.NamedExpr)]
 
 
 def read_names(expression: ast.expr) -> tuple[str, ...]:

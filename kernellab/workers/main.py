@@ -143,7 +143,12 @@ class ServerLoop:
         os.dup2(log, 2)
         os.close(log)
         try:
-            _serve_as_kind(Channel(socket.socket(fileno=connection)))
+            channel = Channel(socket.socket(fileno=connection))
+            with contextlib.suppress(ChannelClosedError):
+                kind: WorkerKind = channel.receive()
+                set_variables(kind.environment)
+                _preload(kind.preload)
+                serve(channel)
         except Exception:  # noqa: BLE001 - a fork must not go on in the server's loop
             traceback.print_exc()
             os._exit(1)
@@ -160,15 +165,6 @@ class ServerLoop:
                 if lifeline is not None:
                     _send_number(lifeline, os.waitstatus_to_exitcode(status))
                     lifeline.close()
-
-
-def _serve_as_kind(channel: Channel) -> None:
-    """Become a worker of the kind that the first message names, then answer jobs."""
-    with contextlib.suppress(ChannelClosedError):
-        kind: WorkerKind = channel.receive()
-        set_variables(kind.environment)
-        _preload(kind.preload)
-        serve(channel)
 
 
 def _preload(entries: Iterable[str]) -> None:

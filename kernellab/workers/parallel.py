@@ -21,7 +21,16 @@ def run_in_parallel(sources: Sequence[Source[T]], idle: Callable[[], bool] | Non
     """
     stop = Stop()
     items: queue.SimpleQueue[tuple[T] | BaseException | None] = queue.SimpleQueue()
-    threads = [Work(partial(_drain, source, stop, items)) for source in sources]
+
+    def drain(source: Source[T], report: ProgressCallback) -> None:
+        try:
+            for item in source(stop):
+                items.put((item,))
+        except BaseException as exc:  # noqa: BLE001 - whoever takes the items gets it
+            items.put(exc)
+        items.put(None)
+
+    threads = [Work(partial(drain, source)) for source in sources]
     running, busy = len(threads), idle is not None
     try:
         for thread in threads:
@@ -43,14 +52,3 @@ def run_in_parallel(sources: Sequence[Source[T]], idle: Callable[[], bool] | Non
         stop.why = stop.why or "was interrupted"
         for thread in threads:
             thread.await_end(PATIENCE_S)
-
-
-def _drain(
-    source: Source[T], stop: Stop, items: queue.SimpleQueue[tuple[T] | BaseException | None], report: ProgressCallback
-) -> None:
-    try:
-        for item in source(stop):
-            items.put((item,))
-    except BaseException as exc:  # noqa: BLE001 - whoever takes the items gets it
-        items.put(exc)
-    items.put(None)

@@ -213,8 +213,12 @@ class ForkedWorker:
         """Return the exit status of the fork, as its server reports it; None while it runs."""
         with self._lock:
             if self._code is None:
-                with contextlib.suppress(DeadlineError):
-                    self._code = self._reported_exit_code(limit_of(timeout_s, "The end of a worker"))
+                try:
+                    self._code = int(self.lifeline.receive(limit_of(timeout_s, "The end of a worker")))
+                except ChannelClosedError:  # without a server, the fork is killed
+                    self._code = -signal.SIGKILL
+                except DeadlineError:
+                    return None
             return self._code
 
     def end(self) -> int:
@@ -228,13 +232,6 @@ class ForkedWorker:
         self.lifeline.close()
         self._code = -signal.SIGKILL if code is None else code
         return self._code
-
-    def _reported_exit_code(self, limit: Limit) -> int:
-        """Return the exit status that the server reports; without a server, the fork is killed."""
-        try:
-            return int(self.lifeline.receive(limit))
-        except ChannelClosedError:
-            return -signal.SIGKILL
 
 
 @dataclass(slots=True)

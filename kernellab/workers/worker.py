@@ -35,7 +35,6 @@ from kernellab.workers.process import (
     ChannelClosedError,
     DeadlineError,
     ForkServer,
-    Limit,
     WorkerProcess,
     limit_of,
     pack_message,
@@ -221,7 +220,7 @@ class Worker:
                 try:
                     return self._attempt(job, message, timeout_s, report, stop)
                 except _KilledFromOutside as exc:
-                    raise WorkerDied(f"The worker of {job.subject} was killed twice ({exc.how}).") from exc
+                    raise WorkerDied(f"The worker of {job.subject} was killed twice ({exc}).") from exc
 
     def _start_anew(self) -> None:
         self._process, self._at_work = None, AtWork()
@@ -260,7 +259,10 @@ class Worker:
         process = self._running_process(timeout_s, job.subject, stop)
         start = process.printed_bytes()
         try:
-            kind, value = _answer(process, message, limit_of(timeout_s, job.subject, stop), report)
+            limit = limit_of(timeout_s, job.subject, stop)
+            process.channel.send(message, limit)
+            while (answer := process.channel.receive(limit))[0] == "progress":
+                report(answer[1])
         except ChannelClosedError as exc:
             raise self._death_error(process, job, start) from exc
         except DeadlineError as exc:
@@ -269,6 +271,7 @@ class Worker:
         except BaseException:
             self._stop_process()  # whatever the process is at, its answer would come out of turn
             raise
+        kind, value = answer
         if kind == "failure":
             raise value.exception()
         return value
@@ -287,47 +290,35 @@ class Worker:
 
 
 class _KilledFromOutside(Exception):
-    """The process was killed by a signal from outside."""
-
-    def __init__(self, how: str) -> None:
-        super().__init__(how)
-        self.how = how
+    """The process was killed by a signal from outside, of this name."""
 
 
 class BackgroundJobs:
     """The threads of `in_background` that an owner has begun, and stops when it is closed."""
 
     def __init__(self) -> None:
-        self._jobs: dict[threading.Thread, Stop] = {}
-        self._awaited: set[threading.Thread] = set()
+        self._jobs: dict[threading.Thread, tuple[Stop, bool]] = {}
 
     def begin(
-        self,
-        *steps: Callable[[], object],
-        name: str | None = None,
-        stop: Stop | None = None,
-        is_awaited: bool = False,
+        self, *steps: Callable[[], object], name: str | None = None, stop: Stop | None = None, is_awaited: bool = False
     ) -> threading.Thread:
         """Run steps in a new thread; see `in_background`. `stop` gives those ``is_awaited`` some seconds to end."""
         asked = stop or Stop()
         thread = background_thread(*steps, name=name, stop=asked)
         for ended in [job for job in tuple(self._jobs) if job.ident is not None and not job.is_alive()]:
             self._jobs.pop(ended, None)
-            self._awaited.discard(ended)
-        if is_awaited:
-            self._awaited.add(thread)
-        self._jobs[thread] = asked  # first: what stops the jobs in between stops this one, too
+        self._jobs[thread] = asked, is_awaited  # first: what stops the jobs in between stops this one, too
         thread.start()
         return thread
 
     def stop(self, why: str) -> tuple[threading.Thread, ...]:
         """Ask the running jobs to stop, so that they start no process any more; return their threads."""
         running, end_s = tuple(self._jobs.items()), time.monotonic() + _LAST_MOMENT_S
-        for thread, stop in running:
-            if thread not in self._awaited:
+        for _, (stop, is_awaited) in running:
+            if not is_awaited:
                 stop.ask(why)
-        for thread, stop in running:
-            if thread in self._awaited and thread.ident is not None:
+        for thread, (stop, is_awaited) in running:
+            if is_awaited and thread.ident is not None:
                 thread.join(max(0.0, end_s - time.monotonic()))
             stop.ask(why)
         return tuple(thread for thread, _ in running if thread.is_alive())
@@ -422,12 +413,3 @@ def require_seconds(timeout_s: float) -> None:
     """
     if not timeout_s > 0 or math.isinf(timeout_s):
         raise UsageError(f"The time limit is {timeout_s!r}; expected seconds, more than 0.")
-
-
-def _answer(process: WorkerProcess, message: bytes, limit: Limit, report: ProgressCallback) -> tuple[str, Any]:
-    process.channel.send(message, limit)
-    while True:
-        kind, value = process.channel.receive(limit)
-        if kind != "progress":
-            return kind, value
-        report(value)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kernellab._triton.option_reads import watch_options
+from kernellab._triton.compiling import watch_options
 
 
 @dataclass(frozen=True)
