@@ -169,10 +169,10 @@ def insert_launch(
     """Insert launches of one kind, or add to their count; return the id of the row."""
     text, digest = canonical_json(launch_to_jsonable(launch)), launch_digest(launch)
     cursor.execute(
-        "INSERT INTO launches (version_id, digest, launch, seconds, count, created, last) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (version_id, digest) DO UPDATE SET launch = excluded.launch, "
+        "INSERT INTO launches (version_id, digest, launch, seconds, count, created, last, kind) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (version_id, digest) DO UPDATE SET launch = excluded.launch, "
         "seconds = COALESCE(excluded.seconds, seconds), count = count + excluded.count, last = excluded.last",
-        (version_id, digest, text, seconds, count, now, now),
+        (version_id, digest, text, seconds, count, now, now, launch.kind),
     )
     cursor.execute("SELECT id FROM launches WHERE version_id = ? AND digest = ?", (version_id, digest))
     return int(cursor.fetchone()[0])
