@@ -36,10 +36,20 @@ class RecordedVersion:
 
 def latest_launch(store: Store, version: Version) -> RecordedLaunch | None:
     """The launch of `recorded_version`, which reads 1,000 only where no launch of the user is in the last 16."""
-    launch = recorded_version(store, version, most=_LATEST_LAUNCHES).launch
-    if launch is None or not launch.is_launch:  # one of the user may be older
-        launch = recorded_version(store, version).launch
-    return launch
+    return _as_recorded(store, version, lambda launch: launch.is_launch).launch
+
+
+def recorded_grid(store: Store, version: Version) -> GridText | None:
+    """The `grid_text` of a version, which reads 1,000 launches only where the user wrote none for the last one."""
+    return grid_text(_as_recorded(store, version, lambda launch: launch.is_launch and launch.grid_text).launches)
+
+
+def _as_recorded(store: Store, version: Version, suffices: Callable[[RecordedLaunch], object]) -> RecordedVersion:
+    """The `recorded_version` of the last 16 launches if its launch suffices; an older one may be the user's."""
+    recorded = recorded_version(store, version, most=_LATEST_LAUNCHES)
+    if recorded.launch is not None and suffices(recorded.launch):
+        return recorded
+    return recorded_version(store, version)
 
 
 def recorded_version(store: Store, version: Version, *, most: int = _MOST_LAUNCHES) -> RecordedVersion:

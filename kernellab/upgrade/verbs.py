@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from kernellab._triton import VERSION
 from kernellab._triton.kernel import jit_function
 from kernellab.errors import KernellabError, UsageError, plural
 from kernellab.explain.snapshot import NOT_KEPT, keeps_integers
-from kernellab.registry import Session, config_words, grid_text, recorded_version, regenerated_inputs, values_of
+from kernellab.registry import Session, config_words, recorded_grid, regenerated_inputs, values_of
 from kernellab.registry.calls import has_gpu
 from kernellab.registry.kept_times import MARGIN, kept_times
 from kernellab.registry.regressions import FASTEST, TimeChange, changed_times
@@ -146,8 +145,8 @@ def _time_again(session: Session, winner: Winner, measured: Mapping[str, Any]) -
     kernel = session.bind(jit_function(session.kernels[winner.version.id]))
     arguments = regenerated_inputs(winner.launch, "cuda")
     constants = {n: v for n, v in values_of(winner.launch).items() if n not in {*measured, *CONFIG_OPTIONS}}
-    formula = grid_text(recorded_version(session.kernels.store, winner.version).launches)
-    grid = winner.launch.grid if formula is None else partial(_grid, formula.grid_for)
+    formula = recorded_grid(session.kernels.store, winner.version)
+    grid = winner.launch.grid if formula is None else formula.grid_for
     configs = [Config.from_stored(values).to_triton() for values in _configs(winner, measured)]
     launches = Launches(kernel, grid, (), {**arguments, **constants}, session.target)
     tuning = tune_and_launch(session, launches, Options(configs=configs, fresh=True))
@@ -159,10 +158,6 @@ def _time_again(session: Session, winner: Winner, measured: Mapping[str, Any]) -
     became = TimeChange.INCOMPARABLE if change is None else change.became
     ratio, reason = (None, "") if change is None else (change.ratio, change.reason)
     return RepeatedTiming(became, ratio, "" if best == own else best, reason)
-
-
-def _grid(grid_for: Any, arguments: Mapping[str, Any]) -> Any:
-    return grid_for(arguments)
 
 
 def _configs(winner: Winner, measured: Mapping[str, Any]) -> list[Mapping[str, Any]]:
