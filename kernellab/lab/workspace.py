@@ -22,7 +22,7 @@ from kernellab.compile.entries import evict
 from kernellab.errors import NO_LAB, KernellabError, StoreError, UsageError, refused_by_system, value_message, warn_user
 from kernellab.gpu.trial import GpuTrials
 from kernellab.interpreter.runner import INTERPRET_WORKER, Interpreter, modules_ahead
-from kernellab.launch.calls import UserCall, require_kernel, require_launch
+from kernellab.launch.calls import UserCall, grid_for_launch, require_kernel
 from kernellab.launch.runtime import Runtime
 from kernellab.launch.verbs import verbs
 from kernellab.registry import LoadedVersion, Registry, Session, define, keep
@@ -339,7 +339,7 @@ class Workspace:
         return Session(self.launches, self.kernels, parsed, model_name(target or "") or model, self.settings.predict)
 
     def _user_call(self, verb: str, kernel: Kernel, grid: Any, args: tuple[Any, ...], meta: dict[str, Any]) -> UserCall:
-        require_launch(f"lab.{verb}", kernel, grid, args, meta)
+        grid = grid_for_launch(f"lab.{verb}", kernel, grid, args, meta)
         return UserCall(self.bind(kernel), grid, args, meta)
 
     def _start_workers_for(self, kernel: Any, *, compiling: bool) -> None:
