@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -319,31 +319,23 @@ def _existing_store(text: str) -> str:
     return str(folder)
 
 
-def _positive(text: str) -> float:
-    return _number(text, float, "a positive number, such as 2.5")
+def _reader(convert: Callable[[str], _N], allows: Callable[[_N], bool], expected: str) -> Callable[[str], _N]:
+    """The ``type`` of an option with a number: it converts the text, and refuses a value that is not allowed."""
+
+    def read(text: str) -> _N:
+        with suppress(ValueError):
+            if allows(value := convert(text)):
+                return value
+        raise argparse.ArgumentTypeError(f"it is {text!r}, and expected is {expected}")
+
+    return read
 
 
-def _count(text: str) -> int:
-    return _number(text, int, "a positive integer, such as 30")
+def _share_of(text: str) -> float:
+    return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
 
 
-def _share(text: str) -> float:
-    with suppress(ValueError):
-        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-        if 0 <= value < 1:
-            return value
-    raise argparse.ArgumentTypeError(f"it is {text!r}, and expected is a share, such as 3% or 0.03")
-
-
-def _seed(text: str) -> int:
-    with suppress(ValueError):
-        if 0 <= (value := int(text)) < 1 << 63:
-            return value
-    raise argparse.ArgumentTypeError(f"it is {text!r}, and expected is an integer from 0 to 2**63 - 1")
-
-
-def _number(text: str, kind: type[_N], expected: str) -> _N:
-    with suppress(ValueError):
-        if (value := kind(text)) > 0:
-            return value
-    raise argparse.ArgumentTypeError(f"it is {text!r}, and expected is {expected}")
+_positive = _reader(float, lambda value: value > 0, "a positive number, such as 2.5")
+_count = _reader(int, lambda value: value > 0, "a positive integer, such as 30")
+_share = _reader(_share_of, lambda value: 0 <= value < 1, "a share, such as 3% or 0.03")
+_seed = _reader(int, lambda value: 0 <= value < 1 << 63, "an integer from 0 to 2**63 - 1")

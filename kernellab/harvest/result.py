@@ -23,7 +23,7 @@ from kernellab.harvest.record import (
 )
 from kernellab.registry import config_words
 from kernellab.registry.launches_from_store import regenerated_inputs, values_of
-from kernellab.source import CONFIG_OPTIONS
+from kernellab.timing.config import Config
 from kernellab.views.blocks import Card
 from kernellab.workers.forks_and_interrupts import import_uninterrupted
 
@@ -126,10 +126,11 @@ class Harvest(Savable):
         """
         distinct = self._distinct(kernel, names)
         largest = [max((case for case, _ in group), key=lambda case: case.count) for _, group in distinct]
+        are_tuned = all(case.config_names for case in largest)
         return HarvestedSizes(
             [sizes for sizes, _ in distinct],
             weights=[sum(case.count for case, _ in group) for _, group in distinct],
-            baseline=[tuned_config(case) for case in largest] if all(case.config_names for case in largest) else None,
+            baseline=[Config.of(case.config).to_triton() for case in largest] if are_tuned else None,
             notes=tuple(_notes_on_kinds([[case for case, _ in group] for _, group in distinct])),
         )
 
@@ -216,15 +217,6 @@ def _notes_on_kinds(groups: list[list[HarvestedCase]]) -> Iterator[str]:
             f"{count:,} of {total:,} launches of {others[0][0].kernel} have other dtypes or flags at the same sizes "
             f"({', '.join(sorted(names))}): they are tuned as the others."
         )
-
-
-def tuned_config(case: HarvestedCase) -> triton.Config:
-    """The config that an autotuner has chosen for a case."""
-    import triton
-
-    values = case.config
-    options = {name: values.pop(name) for name in CONFIG_OPTIONS if name in values}
-    return triton.Config(values, **options)
 
 
 def timed_cases(record: HarvestRecord) -> list[tuple[HarvestedCase, CaseTime]]:

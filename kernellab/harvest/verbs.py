@@ -107,24 +107,17 @@ def harvest(session: Callable[[], Session], *, inductor: bool = False) -> Iterat
     """Count the launches of this process inside a with statement; ``session`` predicts their cases later."""
     import torch
 
-    run = running_harvest()
+    sampler = DeviceSampler(cuda_clock())
+    graphs = GraphCounter(torch.cuda.is_current_stream_capturing, sampler)
+    run = RunningHarvest(sampler, graphs, LaunchCounter(graphs, sampler), time.perf_counter())
     seen = Harvest(run.record, lambda record: with_predictions(session(), record, run.launches.cases))
     with ExitStack() as watches:
-        watches.enter_context(run.graphs.watch(torch.cuda.CUDAGraph))
+        watches.enter_context(graphs.watch(torch.cuda.CUDAGraph))
         watches.enter_context(observe_launches(run.launches, inductor=inductor))
         try:
             yield seen
         finally:
             run.end_s = time.perf_counter()
-
-
-def running_harvest() -> RunningHarvest:
-    """The counters of a harvest on this machine."""
-    import torch
-
-    sampler = DeviceSampler(cuda_clock())
-    graphs = GraphCounter(torch.cuda.is_current_stream_capturing, sampler)
-    return RunningHarvest(sampler, graphs, LaunchCounter(graphs, sampler), time.perf_counter())
 
 
 def with_predictions(session: Session, record: HarvestRecord, counts: list[CaseCount]) -> HarvestRecord:
@@ -258,19 +251,14 @@ def run_program(program: str, arguments: Sequence[str], *, is_module: bool = Fal
             else:
                 runpy.run_path(program, run_name="__main__")
         except SystemExit as exc:
-            return _exit_status(exc.code)
+            if exc.code is None or isinstance(exc.code, int):
+                return exc.code or 0
+            print(exc.code, file=sys.stderr)  # as Python does for sys.exit("text")
+            return 1
         except Exception:  # noqa: BLE001 - the program's own; what it has launched is harvested
             traceback.print_exc()
             return 1
     return 0
-
-
-def _exit_status(code: object) -> int:
-    """The exit status that Python gives for ``sys.exit(code)``; a text is printed."""
-    if code is None or isinstance(code, int):
-        return code or 0
-    print(code, file=sys.stderr)
-    return 1
 
 
 @contextmanager

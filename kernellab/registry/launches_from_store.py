@@ -306,7 +306,7 @@ def _candidates(launches: Sequence[RecordedLaunch]) -> Iterator[Formula]:
     sizes = list(size_formulas(launches))
     blocks = [size for size in sizes if size[0].startswith("meta[") and (size[1][-1] or 0) > 1]
     quotients = [
-        _combine_formulas(f"triton.cdiv({size[0]}, {block[0]})", size, block, _blocks_over)
+        _combine_formulas(f"triton.cdiv({size[0]}, {block[0]})", size, block, lambda n, b: -(-n // b) if b else None)
         for size in sizes
         for block in blocks
     ]
@@ -344,10 +344,6 @@ def _shape(argument: Argument) -> tuple[int, ...]:
 def _scalars(launches: Sequence[RecordedLaunch], name: str) -> tuple[int | None, ...]:
     values = (next((a.value for a in launch.arguments if a.name == name), None) for launch in launches)
     return tuple(value if type(value) is int else None for value in values)
-
-
-def _blocks_over(size: int, block: int) -> int | None:
-    return -(-size // block) if block else None
 
 
 def _combine_formulas(text: str, first: Formula, second: Formula, compute: Callable[[int, int], int | None]) -> Formula:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
@@ -102,8 +103,8 @@ class Regressions(Displayable):
     @property
     def text(self) -> str:
         """The number of launches per kind of change, in words; single configs do not count."""
-        counts = {kind: sum(row.became is kind for row in self.rows if row.config == FASTEST) for kind in TimeChange}
-        return ", ".join(f"{count} {kind}" for kind, count in counts.items() if count) or "nothing was measured"
+        counts = Counter(row.became for row in self.rows if row.config == FASTEST)
+        return ", ".join(f"{counts[kind]} {kind}" for kind in TimeChange if counts[kind]) or "nothing was measured"
 
     @property
     def slower(self) -> tuple[ChangedTime, ...]:

@@ -97,20 +97,20 @@ def _winners_of(store: Store, version: Version) -> Iterator[Winner]:
     results = {result.digest: result for _, result in store.history.results(version.id)}
     snapshots = store.snapshots.of_version(version.id)
     by_launch = dict(snapshots.keys())  # triton by the digest of the launch
-    groups: dict[tuple[str, str], list[tuple[RecordedLaunch, str]]] = {}
+    groups: dict[tuple[str, str], list[tuple[RecordedLaunch, str, Snapshot | None]]] = {}
     for row in store.history.launches(version.id):
         launch, digest = row.launch, launch_digest(row.launch)
         result = results.get(launch.result)
         triton = result.triton if result is not None else by_launch.get(digest, "")
         if launch.grid is not None and not launch.has_stand_ins and triton:
-            groups.setdefault((_launch_key(launch), triton), []).append((launch, digest))
+            before = snapshots.get((digest, triton)) or _resources(result)
+            groups.setdefault((_launch_key(launch), triton), []).append((launch, digest, before))
     measurements = [row.measurement for row in store.history.measurements(version.id)] if groups else []
     for (_, triton), launches in groups.items():
-        preferred = [pair for pair in launches if pair[0].is_launch] or launches
-        launch, digest = preferred[-1]
-        own = [m for m in measurements if _is_measured_for(m, launch, triton)]
-        before = snapshots.get((digest, triton)) or _resources(results.get(launch.result))
-        others = _recorded_neighbours(preferred[:-1], launch, results, snapshots, triton)
+        *earlier, (launch, digest, before) = [entry for entry in launches if entry[0].is_launch] or launches
+        own, config = [m for m in measurements if _is_measured_for(m, launch, triton)], config_values(launch)
+        recorded = [Neighbour(config_values(other), kept) for other, _, kept in reversed(earlier)]
+        others = [neighbour for neighbour in recorded if neighbour.config != config]
         measured = next((m.config for m in reversed(own) if has_values(launch, m.config)), None)
         neighbours = _neighbours(others, own, launch, triton)
         yield Winner(version, launch, digest, triton, before, neighbours, measured)
@@ -146,22 +146,8 @@ def _partial(values: Mapping[str, Any], **more: str) -> Snapshot | None:
         return None
 
 
-def _recorded_neighbours(
-    launches: Sequence[tuple[RecordedLaunch, str]],
-    winner: RecordedLaunch,
-    results: Mapping[str, Result],
-    snapshots: Mapping[tuple[str, str], Snapshot],
-    triton: str,
-) -> Iterator[Neighbour]:
-    """Earlier launches on the same arguments with other configs, the latest first."""
-    for launch, digest in reversed(launches):
-        if config_values(launch) != config_values(winner):
-            before = snapshots.get((digest, triton)) or _resources(results.get(launch.result))
-            yield Neighbour(config_values(launch), before)
-
-
 def _neighbours(
-    recorded: Iterator[Neighbour], measured: Sequence[Measurement], winner: RecordedLaunch, triton: str
+    recorded: Sequence[Neighbour], measured: Sequence[Measurement], winner: RecordedLaunch, triton: str
 ) -> tuple[Neighbour, ...]:
     """The fastest measured configs besides the winner, then recorded ones, each config once."""
     timed = [m for m in measured if m.status == Status.OK and m.time_ms and not has_values(winner, m.config)]
