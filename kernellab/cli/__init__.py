@@ -19,7 +19,6 @@ from kernellab.errors import GateFailed, JudgeFailed, KernellabError, LaunchErro
 from kernellab.views.data import selected_fields
 
 if TYPE_CHECKING:
-    from kernellab.cli.judge import JudgeAnswer
     from kernellab.cli.kept import Answer
     from kernellab.lab import Lab
 
@@ -64,16 +63,14 @@ def _answer(args: Namespace, open_lab: Callable[..., Lab] | None) -> Answer:
     from kernellab.cli.kept import answer_from_store  # --version needs nothing of it
 
     with answers_alone(), warned_in_a_line():
-        return answer_from_store(args) or _answer_of_lab(args, open_lab)
+        if (answer := answer_from_store(args)) is not None:
+            return answer
+        from kernellab.cli.verbs import COMMANDS  # loads Triton and torch
+        from kernellab.lab import Lab
 
-
-def _answer_of_lab(args: Namespace, open_lab: Callable[..., Lab] | None) -> Answer:
-    from kernellab.cli.verbs import COMMANDS  # loads Triton and torch
-    from kernellab.lab import Lab
-
-    with (open_lab or Lab)(target=getattr(args, "target", None), store=args.store) as lab:
-        _report_progress(lab)
-        return COMMANDS[args.command](lab, args)
+        with (open_lab or Lab)(target=getattr(args, "target", None), store=args.store) as lab:
+            _report_progress(lab)
+            return COMMANDS[args.command](lab, args)
 
 
 def _report_progress(lab: Lab) -> None:
@@ -169,19 +166,15 @@ def _judge(args: Namespace) -> int:
             if answer is None:
                 return status
             try:
-                _print_verdict(answer, args)
+                if not args.json:
+                    _write(answer.text, sys.stdout)
+                elif answer.line:
+                    print(answer.line)
+                sys.stdout.flush()
             except BrokenPipeError:  # the verdict reached no one
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 return NO_VERDICT
             status = max(status, answer.status)
-
-
-def _print_verdict(answer: JudgeAnswer, args: Namespace) -> None:
-    if not args.json:
-        _write(answer.text, sys.stdout)
-    elif answer.line:
-        print(answer.line)
-    sys.stdout.flush()
 
 
 _WITHOUT_STORE = {"demo": _demo, "judge": _judge, "lab": _lab}

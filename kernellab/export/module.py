@@ -98,7 +98,7 @@ def parts_of(recorded: RecordedVersion, expected: tuple[OutputSummary, ...] = ()
 
 def _dtypes(launch: RecordedLaunch) -> list[str]:
     passed = [str(argument.value) for argument in launch.arguments if argument.kind == "dtype"]
-    return [*passed, *(tensor.dtype for tensor in tensors_among(list(launch.arguments)))]
+    return [*passed, *(tensor.dtype for tensor in tensors_among(launch.arguments))]
 
 
 # Names that functions of a module use beside the kernel's arguments, which are their local variables.

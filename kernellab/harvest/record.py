@@ -99,7 +99,7 @@ class HarvestedCase:
     @property
     def tensors(self) -> list[Argument]:
         """The tensors among the arguments, with those of descriptors and tuples."""
-        return tensors_among(list(self.launch.arguments))
+        return tensors_among(self.launch.arguments)
 
     @property
     def shapes(self) -> dict[str, str]:

@@ -8,7 +8,7 @@ import itertools
 import math
 import operator
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -81,14 +81,14 @@ def values_of(launch: RecordedLaunch) -> dict[str, Any]:
     from kernellab._triton.loading import load
 
     values: dict[str, Any] = {}
-    for argument in launch.arguments:
-        if argument.constexpr and argument.kind == "dtype":
+    for argument in (argument for argument in launch.arguments if argument.constexpr):
+        if argument.kind == "dtype":
             values[argument.name] = tl.dtype(argument.value)
-        elif argument.constexpr and argument.kind == "scalar":
+        elif argument.kind == "scalar":
             values[argument.name] = argument.value
-        elif argument.constexpr and argument.source is not None:
+        elif argument.source is not None:
             values[argument.name] = load(argument.source[0]).value(argument.source[1])
-        elif argument.constexpr:
+        else:
             raise UsageError(f"{argument.name} was {argument.value}, which cannot be made again.")
     return {**values, **options_of(launch)}
 
@@ -102,7 +102,7 @@ def _holds_again(launch: RecordedLaunch, result: Result | None) -> bool:
         return False
     used = {node.id for node in ast.walk(ast.parse(launch.check)) if isinstance(node, ast.Name)}
     updated = {*result.reads, *result.atomics} & {*result.writes, *result.atomics}
-    tensors = {tensor.name.removesuffix(".base"): tensor for tensor in tensors_among(list(launch.arguments))}
+    tensors = {tensor.name.removesuffix(".base"): tensor for tensor in tensors_among(launch.arguments)}
     return all(
         name in tensors
         and tensors[name].is_updated
@@ -152,7 +152,7 @@ def regenerated_arguments(
     """
     import torch  # keeps `import kernellab` light
 
-    _require_room(tensors_among([argument for argument in given if not argument.alias]), device)
+    _require_room(tensors_among(argument for argument in given if not argument.alias), device)
     generator = torch.Generator().manual_seed(seed)
     arguments: dict[str, Any] = {}
     for argument in given:
@@ -244,9 +244,9 @@ def unmakable_message(argument: Argument) -> str:
     return f"{argument.name} was {what}, which an exported module cannot make; export it without its launch."
 
 
-def tensors_among(arguments: list[Argument]) -> list[Argument]:
+def tensors_among(arguments: Iterable[Argument]) -> list[Argument]:
     """The tensors of arguments, with those under descriptors and in tuples."""
-    return [t for a in arguments for t in ((a,) if a.kind == "tensor" else tensors_among(list(a.members)))]
+    return [t for a in arguments for t in ((a,) if a.kind == "tensor" else tensors_among(a.members))]
 
 
 Formula = tuple[str, tuple[int | None, ...]]

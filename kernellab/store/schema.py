@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import cache
+from itertools import chain
 
 Part = tuple[str, tuple[tuple[str, str], ...]]
 
@@ -222,9 +223,8 @@ def migrate(connection: sqlite3.Connection) -> None:
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
-        for statements in MIGRATIONS[_schema_of(connection, _parts(connection)) :]:
-            for statement in statements:
-                connection.execute(statement)
+        for statement in chain.from_iterable(MIGRATIONS[_schema_of(connection, _parts(connection)) :]):
+            connection.execute(statement)
         _complete(connection)
         connection.execute(f"PRAGMA user_version={SCHEMA}")
     except BaseException:
@@ -286,6 +286,6 @@ def _parts_of_this_release() -> Mapping[str, Part]:
 @contextmanager
 def _fresh() -> Iterator[sqlite3.Connection]:
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
-        for statement in (statement for statements in MIGRATIONS for statement in statements):
+        for statement in chain.from_iterable(MIGRATIONS):
             connection.execute(statement)
         yield connection

@@ -67,11 +67,9 @@ class History:
     def launches(self, version_id: int | None = None, *, most: int | None = None) -> list[LaunchRow]:
         """Return the launches of one version, or of all, the latest last; of more than ``most``, the latest."""
         columns = "id, version_id, launch, seconds, count, created, last"
-        if most is None:
-            rows = self._rows("launches", columns, "last, id", version_id=version_id)
-        else:
-            rows = self._rows("launches", columns, f"last DESC, id DESC LIMIT {most:d}", version_id=version_id)[::-1]
-        return self.database.read_rows("launches", rows, launch_row_of)
+        limit = "" if most is None else f" LIMIT {most:d}"
+        rows = self._rows("launches", columns, f"last DESC, id DESC{limit}", version_id=version_id)
+        return self.database.read_rows("launches", reversed(rows), launch_row_of)
 
     def results(self, version_id: int | None = None, digest: str | None = None) -> list[tuple[int, Result]]:
         """Return (version id, result) of one version, or of all, the latest last; ``digest`` is that of a result."""
@@ -279,8 +277,7 @@ class Store:
     def find(self, name: str, version: int | None = None) -> Version | None:
         """Return a version by name and number, the newest without a number; None if there is none."""
         if version is not None:
-            wanted = (name, version) if version <= _LAST else ()
-            rows = self._versions("WHERE name = ? AND version = ?", wanted) if wanted else []
+            rows = self._versions("WHERE name = ? AND version = ?", (name, version)) if version <= _LAST else []
             return rows[0] if rows else None
         numbers = self.database.rows("SELECT id FROM versions WHERE name = ? ORDER BY version DESC", (name,))
         known = (self.by_id(number) for (number,) in numbers if isinstance(number, int))

@@ -53,7 +53,11 @@ def upgrade_of(
     session = open_session(None)
     store = session.kernels.store
     winners = stored_winners(store, VERSION, from_version)
-    elsewhere = _compile_elsewhere(store.path, python, winners)
+    elsewhere: dict[LaunchKey, RecompiledLaunch] = {}
+    if python is not None and winners:
+        if store.path is None:
+            raise UsageError("python compiles a store in a folder, and this one is in memory; name its folder.")
+        elsewhere = compile_elsewhere(python, store.path.parent, winners)
     compiled = iter(recompile_all(open_session, [launch for winner in winners for launch in _launches_of(winner)]))
     rows, indices = list[UpgradeRow](), list[tuple[int, Winner]]()
     for winner in winners:
@@ -64,16 +68,6 @@ def upgrade_of(
         rows = [retimed_row(session, by_index[i], row) if i in chosen else row for i, row in enumerate(rows)]
     before = tuple(sorted({row.before.triton for row in rows if row.before is not None}))
     return Upgrade(in_order(rows), before, VERSION, str(store.path or ""), tuple(_notes(rows)))
-
-
-def _compile_elsewhere(
-    path: Path | None, python: str | Path | None, winners: Sequence[Winner]
-) -> dict[LaunchKey, RecompiledLaunch]:
-    if python is None or not winners:
-        return {}
-    if path is None:
-        raise UsageError("python compiles a store in a folder, and this one is in memory; name its folder.")
-    return compile_elsewhere(python, path.parent, winners)
 
 
 def _launches_of(winner: Winner) -> list[LaunchToCompile]:

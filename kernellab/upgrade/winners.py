@@ -175,5 +175,5 @@ def _is_measured_for(measurement: Measurement, launch: RecordedLaunch, triton: s
         return False
     sizes = key.get("values")
     known = {a.name: str(a.value) for a in launch.arguments if a.kind == "scalar"}
-    known |= {a.name: str(tuple(a.shape)) for a in tensors_among(list(launch.arguments))}
+    known |= {a.name: str(tuple(a.shape)) for a in tensors_among(launch.arguments)}
     return all(known.get(name, text) == text for name, text in (sizes if isinstance(sizes, Mapping) else {}).items())
