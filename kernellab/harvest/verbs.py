@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from kernellab._triton.launch_hooks import observe_launches
 from kernellab.errors import KernellabError, UsageError, WorkerDied, WorkerError, first_line
@@ -153,22 +153,11 @@ def predicted_case(session: Session, case: HarvestedCase, function: Any) -> Harv
     return replace(case, prediction=known)
 
 
-class OpenHarvest(Protocol):
-    """Returns a harvest of the process in which it is called. It runs there, so it must be a function of a module."""
-
-    def __call__(self, *, inductor: bool) -> AbstractContextManager[Harvest]: ...
+OpenHarvest = Callable[[], AbstractContextManager[Harvest]]
+"""Returns a harvest of the process in which it is called. It runs there, so it must be a function of a module."""
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteHarvest:
-    """A function to call with a harvest around it, for another process; ``call`` has its arguments."""
-
-    open: OpenHarvest
-    call: Callable[[], Any]
-    inductor: bool
-
-
-def harvest_on(executor: Any, opened: OpenHarvest, call: partial[Any], *, inductor: bool) -> Harvest:
+def harvest_on(executor: Any, opened: OpenHarvest, call: partial[Any]) -> Harvest:
     """Call a function in all processes of an executor, and merge their harvests.
 
     Raises:
@@ -178,7 +167,7 @@ def harvest_on(executor: Any, opened: OpenHarvest, call: partial[Any], *, induct
     subject = f"The harvest of {getattr(call.func, '__name__', 'a function')}"
     cluster = cluster_of(executor)
     try:
-        data = ClusterCall(harvest_here, RemoteHarvest(opened, call, inductor), subject).to_bytes()
+        data = ClusterCall(harvest_here, (opened, call), subject).to_bytes()
     except UsageError as exc:  # a kernel holds locks, and cannot be pickled but by its name in a module
         raise UsageError(f"{exc.message} Functions with kernels go along from modules, not from a notebook.") from exc
     names = sorted(cluster.names())
@@ -198,11 +187,12 @@ def harvest_on(executor: Any, opened: OpenHarvest, call: partial[Any], *, induct
     return Harvest(lambda: record)
 
 
-def harvest_here(sent: RemoteHarvest) -> HarvestRecord:
+def harvest_here(sent: tuple[OpenHarvest, Callable[[], Any]]) -> HarvestRecord:
     """Call a function in this process, and return what it launched, with predictions while its kernels are at hand."""
-    with sent.open(inductor=sent.inductor) as seen:
+    opened, call = sent
+    with opened() as seen:
         try:
-            sent.call()
+            call()
         except KernellabError:
             raise
         except Exception as exc:

@@ -302,7 +302,7 @@ class Workspace:
         """
         from kernellab.harvest.verbs import harvest_on
 
-        return harvest_on(executor, local_harvest, partial(function, *args, **named), inductor=inductor)
+        return harvest_on(executor, partial(local_harvest, inductor), partial(function, *args, **named))
 
     def merge(self, path: str | Path, /) -> Merged:
         """Merge kernels and measurements of another store, or of exported ones; return them with yours, as a table.
@@ -429,7 +429,7 @@ def local_session() -> Session:
     return _process_workspace().session()
 
 
-def local_harvest(*, inductor: bool) -> AbstractContextManager[Harvest]:
+def local_harvest(inductor: bool) -> AbstractContextManager[Harvest]:
     """Return a harvest of this process, which an executor started."""
     return _process_workspace().harvest(inductor=inductor)
 

@@ -106,6 +106,7 @@ _RULES = {
     "kernels": CallRule("a list of names, such as ['add_kernel']", _has_names),
     "kind": _TEXT,
     "left": _KEPT,
+    "margin": CallRule("a share, such as 0.03 for 3 %", lambda value: is_number(value) and 0 <= value < 1),
     "max_programs": _COUNT,
     "name": _TEXT,
     "namespace": CallRule("a dict, such as globals()", lambda value: isinstance(value, dict)),
