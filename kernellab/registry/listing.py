@@ -197,7 +197,7 @@ def _with_details(store: Store, rows: Sequence[VersionRow]) -> Iterator[VersionR
 def _config_and_time(launches: Sequence[LaunchOutline], best: Measurement | None) -> dict[str, Any]:
     by_user = [launch for launch in launches if launch.is_launch]
     last = by_user[-1] if by_user else launches[-1] if launches else None
-    last_config = last.config or config_words(last.constants) if last else ""  # constants of a kernel without configs
+    last_config = (last.config or config_words(last.constants)) if last else ""  # the latter without configs
     if best is not None:
         words = config_words(best.config)
         return {"last_config": last_config, "config": words, "best_ms": best.time_ms, "where": best.device}

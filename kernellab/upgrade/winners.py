@@ -95,6 +95,7 @@ def stored_winners(store: Store, installed: str, from_version: str | None) -> li
 def _winners_of(store: Store, version: Version) -> Iterator[Winner]:
     """The last launch of each set of arguments under each version of Triton, as `recorded_version` prefers them."""
     results = {result.digest: result for _, result in store.history.results(version.id)}
+    resources = {digest: _resources(result) for digest, result in results.items()}
     snapshots = store.snapshots.of_version(version.id)
     by_launch = dict(snapshots.keys())  # triton by the digest of the launch
     groups: dict[tuple[str, str], list[tuple[RecordedLaunch, str, Snapshot | None]]] = {}
@@ -103,7 +104,7 @@ def _winners_of(store: Store, version: Version) -> Iterator[Winner]:
         result = results.get(launch.result)
         triton = result.triton if result is not None else by_launch.get(digest, "")
         if launch.grid is not None and not launch.has_stand_ins and triton:
-            before = snapshots.get((digest, triton)) or _resources(result)
+            before = snapshots.get((digest, triton)) or resources.get(launch.result)
             groups.setdefault((_launch_key(launch), triton), []).append((launch, digest, before))
     measurements = [row.measurement for row in store.history.measurements(version.id)] if groups else []
     for (_, triton), launches in groups.items():
@@ -129,10 +130,8 @@ def _argument_key(argument: Argument) -> list[Any]:
     return [argument.name, argument.kind, value, argument.dtype, argument.shape, argument.stride, members]
 
 
-def _resources(result: Result | None) -> Snapshot | None:
+def _resources(result: Result) -> Snapshot | None:
     """The snapshot of a compile by an earlier release, which kept its resources alone."""
-    if result is None:
-        return None
     fits = result.resources.get("fits", True)
     failure = "" if fits else str(result.resources.get("why_not") or "it did not fit")
     return _partial(result.resources, triton=result.triton, target=result.target, failure=failure)
