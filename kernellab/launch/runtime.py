@@ -424,10 +424,8 @@ class Runtime:
             self.interpret(
                 launch.kernel, on_cpu(launch.arguments, launch.compiled.effects), launch.grid, _CLOSER_LOOK_S
             )
-        except OutOfBounds as exc:
-            return exc
-        except KernellabError:
-            return None
+        except KernellabError as exc:
+            return exc if isinstance(exc, OutOfBounds) else None
         return None
 
     def _translate_errors(self, launch: BoundLaunch, step: Callable[[], Any]) -> Any:
