@@ -21,7 +21,7 @@ import torch
 import triton
 import triton.language as tl
 
-FOLDER = Path(__file__).parent.parent / "tests" / "profile" / "recorded"
+FOLDER = Path(__file__).parent.parent / "tests" / "explain" / "recorded"
 _ROOT = str(Path(__file__).parent.parent.resolve())
 _SESSIONS = (1, 20, 200)
 

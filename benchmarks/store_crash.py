@@ -80,7 +80,7 @@ def killed(folder: Path, kills: int) -> str:
 
 
 def writer(folder: Path, mark: str, rows: int) -> subprocess.Popen[str]:
-    command = [sys.executable, str(ROOT / "tests" / "store_writer.py"), str(folder), mark, str(rows)]
+    command = [sys.executable, str(ROOT / "tests" / "store" / "store_writer.py"), str(folder), mark, str(rows)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
 

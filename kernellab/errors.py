@@ -97,7 +97,14 @@ class KernellabError(Exception):
     def _where(self) -> list[str]:
         if self.place is None:
             return []
-        return [f"  {self.place.file}, line {self.place.line}", *_with_caret(self.place)]
+        place, source = self.place, self.place.source_line()
+        lines, text = [f"  {place.file}, line {place.line}"], source.strip()
+        if text:
+            lines.append(f"    {text}")
+        if text and place.column is not None:
+            indent = len(source) - len(source.lstrip())
+            lines.append("    " + " " * max(0, min(place.column - indent, len(text))) + "^")
+        return lines
 
     def _render_traceback_(self) -> list[str]:
         """Let IPython show those lines in place of a traceback through the lab and Triton.
@@ -105,24 +112,9 @@ class KernellabError(Exception):
         The message is broken between words; a notebook breaks long lines anywhere.
         """
         message, *others = self.lines(verbose=self.verbose)
-        return [_broken(message), *others]
-
-
-def _broken(text: str) -> str:
-    """Return a text with its long lines broken between words."""
-    wrap = textwrap.TextWrapper(_WIDTH, break_long_words=False, break_on_hyphens=False)
-    return "\n".join(wrap.fill(line) if len(line) > _WIDTH else line for line in text.splitlines())
-
-
-def _with_caret(place: Place) -> list[str]:
-    source = place.source_line()
-    text = source.strip()
-    if not text:
-        return []
-    if place.column is None:
-        return [f"    {text}"]
-    indent = len(source) - len(source.lstrip())
-    return [f"    {text}", "    " + " " * max(0, min(place.column - indent, len(text))) + "^"]
+        wrap = textwrap.TextWrapper(_WIDTH, break_long_words=False, break_on_hyphens=False)
+        broken = (wrap.fill(line) if len(line) > _WIDTH else line for line in message.splitlines())
+        return ["\n".join(broken), *others]
 
 
 class UsageError(KernellabError):

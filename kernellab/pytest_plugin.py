@@ -242,9 +242,9 @@ def _time(lab: Lab, call: UserCall, options: Mapping[str, Any]) -> Benchmark | N
     """
     if lab.launches.is_offline():
         return None
-    own: dict[str, Any] = {"rounds": options["rounds"], "timeout_s": options["timeout_s"]}
-    own["over"] = {"num_warps": (None,)}  # one point: what the kernel is launched with anyway
-    benchmark = lab.bench(call.kernel, call.grid, *call.args, **own, **call.meta)
+    own = {name: options[name] for name in ("rounds", "timeout_s")}
+    over = {"num_warps": (None,)}  # one point: what the kernel is launched with anyway
+    benchmark = lab.bench(call.kernel, call.grid, *call.args, over=over, **own, **call.meta)
     row = benchmark.rows[0]
     if row.time_ms is None and row.status != "not_timed":
         raise RunError(f"{benchmark.kernel} was not timed: {row.reason}.", kernel=benchmark.kernel)

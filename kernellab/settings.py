@@ -51,7 +51,7 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         UsageError: a variable has a value that it cannot have.
     """
     environ = os.environ if environ is None else environ
-    store = environ.get("KERNELLAB_STORE")
+    store, session = environ.get("KERNELLAB_STORE"), environ.get("JPY_SESSION_NAME", "")
     return Settings(
         store=Path(store).expanduser() if store else _default_store(),
         target=environ.get("KERNELLAB_TARGET") or None,
@@ -61,13 +61,8 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         isolate=_is_on(environ, "KERNELLAB_ISOLATE"),
         progress=_is_on(environ, "KERNELLAB_PROGRESS"),
         predict=_is_on(environ, "KERNELLAB_PREDICT"),
-        notebook=_notebook_name(environ.get("JPY_SESSION_NAME", "")),
+        notebook=Path(session).name if session.endswith(".ipynb") else "",  # a console has none
     )
-
-
-def _notebook_name(session: str) -> str:
-    """Return the file name of a Jupyter session that is a notebook; a console has none."""
-    return Path(session).name if session.endswith(".ipynb") else ""
 
 
 def compiler_environment() -> tuple[tuple[str, str], ...]:
@@ -83,13 +78,8 @@ def visible_devices() -> tuple[str, ...]:
     return tuple(os.environ.get(f"{vendor}_VISIBLE_DEVICES", "") for vendor in ("CUDA", "HIP", "ROCR"))
 
 
-def set_folder_variables(names: Iterable[str], folder: str) -> None:
-    """Have this process, and what it starts, use ``folder`` for each of these variables."""
-    os.environ.update(dict.fromkeys(names, folder))
-
-
 def set_variables(variables: Mapping[str, str]) -> None:
-    """Set variables of this process's environment: for a worker, those of its kind."""
+    """Set variables of the environment of this process and of what it starts."""
     os.environ.update(variables)
 
 

@@ -188,7 +188,8 @@ def grid_lines(layout: ArgumentLayout, evaluate: str = "_kl_grid({})") -> list[s
     """Statements that compute the extents of the grid, which may be a function, or leave for the slow path.
 
     ``evaluate`` is the call of such a function, with braces for the dictionary of arguments. Where launches are
-    recorded, a grid function without a launch before leaves for the slow path, which records it.
+    recorded, a grid function without a launch before leaves for the slow path, which records it. One that returns no
+    tuple or list leaves as the function, so that the error is of the function.
     """
     bound = ", ".join(f"{slot.name!r}: {slot.name}" for slot in layout.slots)
     lines = [
@@ -196,9 +197,12 @@ def grid_lines(layout: ArgumentLayout, evaluate: str = "_kl_grid({})") -> list[s
         "    if _kl_callable(_kl_grid):",
         "        if _kl_type(_kl_grid) is _kl_python and _kl_id(_kl_grid.__code__) not in _kl_codes:",
         f"            if _kl_keeps(): {leave_line(layout)}",
-        f"        _kl_grid = {evaluate.format(f'{{{bound}}}')}",
-        "    if _kl_type(_kl_grid) is _kl_list: _kl_grid = _kl_tuple(_kl_grid)",
-        f"    if _kl_type(_kl_grid) is not _kl_tuple: {leave_line(layout)}",
+        f"        _kl_extents = {evaluate.format(f'{{{bound}}}')}",
+        "    else: _kl_extents = _kl_grid",
+        "    if _kl_type(_kl_extents) is not _kl_tuple:",
+        f"        if _kl_type(_kl_extents) is not _kl_list: {leave_line(layout)}",
+        "        _kl_extents = _kl_tuple(_kl_extents)",
+        "    _kl_grid = _kl_extents",
         "_kl_count = _kl_len(_kl_grid)",
     ]
     extents = ("_kl_x", "_kl_y", "_kl_z")

@@ -15,7 +15,7 @@ from kernellab.benchmark.result import Benchmark
 from kernellab.benchmark.runner import BenchmarkContext, run_benchmark
 from kernellab.benchmark.spec import VARIANTS, BenchmarkSpec, cast_floats, peers_by_name, swept_values
 from kernellab.errors import UsageError, plural
-from kernellab.launch.calls import require_launch
+from kernellab.launch.calls import grid_for_launch
 from kernellab.registry import Registry, Session, grid_text, recorded_version, regenerated_inputs, values_of
 from kernellab.store import Argument, RecordedLaunch
 from kernellab.timing.launches import Launches
@@ -95,7 +95,7 @@ def spec_of(
             raise UsageError("The grid is missing; pass it after the kernel: lab.bench(kernel, grid, ..., over=...).")
         swept = tuple(name for name in over if name not in VARIANTS)
         grid, inputs = recorded_launch_inputs(session.kernels, kernel, swept, session.runtime.device)
-    require_launch("lab.bench", launched, grid, args, meta)
+    grid = grid_for_launch("lab.bench", launched, grid, args, meta)
     named = {**dict(zip(names, args, strict=False)), **meta}
     return BenchmarkSpec(kernel, grid, named, over, inputs=inputs, versus=peers_of, **options)
 

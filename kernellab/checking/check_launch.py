@@ -46,8 +46,7 @@ def launch_once(
 ) -> Recorder:
     """Launch a bound kernel once and return its recorder; ``options`` are those of a `Recorder`.
 
-    ``grid`` may be an integer, as for all verbs of the lab, which Triton's own ``kernel[grid]`` refuses. ``check`` is
-    the user's reference, or None. It is computed before the launch, from copies.
+    ``check`` is the user's reference, or None. It is computed before the launch, from copies.
 
     Raises:
         KernellabError: the launch fails.
@@ -59,7 +58,7 @@ def launch_once(
         function = next(variants_of(bound, args, meta)).function
         reference = reference_of(check_of(check), named_arguments(function, args, meta))
     with runtime.recording(**options, poison=reference is not None) as recorder:
-        bound.launcher.launch_and_learn((grid,) if isinstance(grid, int) else grid, *args, **meta)
+        bound.launcher.launch_and_learn(grid, *args, **meta)
     if reference is not None:
         for record in recorder.records.values():
             for result in check_outputs(reference, check_of(check), record, recorder, runtime):

@@ -19,7 +19,6 @@ from kernellab.errors import GateFailed, JudgeFailed, KernellabError, LaunchErro
 from kernellab.views.data import selected_fields
 
 if TYPE_CHECKING:
-    from kernellab.cli.judge import JudgeAnswer
     from kernellab.cli.kept import Answer
     from kernellab.lab import Lab
 
@@ -34,24 +33,22 @@ def main(arguments: Sequence[str] | None = None, open_lab: Callable[..., Lab] | 
     ``open_lab`` makes the lab from ``target`` and ``store``; it is `kernellab.Lab` if left out.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    wants_json = "--json" in words
     try:
         args = parser().parse_args(words)
         if args.command in _WITHOUT_STORE:
             return _WITHOUT_STORE[args.command](args)
-        answer = _answer(args, open_lab)
-        return _print(answer, args)
+        return _print(_answer(args, open_lab), args)
     except KernellabError as exc:
-        return _print_error(exc, words, wants_json=wants_json)
+        return _print_error(exc, words)
     except KeyboardInterrupt:
-        return _print_interrupted(words, wants_json=wants_json)
+        return _print_interrupted(words)
     except BrokenPipeError:  # whoever read the output has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except SystemExit as exc:  # --help and --version
         return exc.code if isinstance(exc.code, int) else 0
     except Exception as exc:  # noqa: BLE001 - a fault of the lab itself is an error in a sentence, too
-        return _print_error(_as_lab_error(exc, words), words, wants_json=wants_json)
+        return _print_error(_as_lab_error(exc, words), words)
 
 
 def status_of(error: KernellabError) -> int:
@@ -66,16 +63,14 @@ def _answer(args: Namespace, open_lab: Callable[..., Lab] | None) -> Answer:
     from kernellab.cli.kept import answer_from_store  # --version needs nothing of it
 
     with answers_alone(), warned_in_a_line():
-        return answer_from_store(args) or _answer_of_lab(args, open_lab)
+        if (answer := answer_from_store(args)) is not None:
+            return answer
+        from kernellab.cli.verbs import COMMANDS  # loads Triton and torch
+        from kernellab.lab import Lab
 
-
-def _answer_of_lab(args: Namespace, open_lab: Callable[..., Lab] | None) -> Answer:
-    from kernellab.cli.verbs import COMMANDS  # loads Triton and torch
-    from kernellab.lab import Lab
-
-    with (open_lab or Lab)(target=getattr(args, "target", None), store=args.store) as lab:
-        _report_progress(lab)
-        return COMMANDS[args.command](lab, args)
+        with (open_lab or Lab)(target=getattr(args, "target", None), store=args.store) as lab:
+            _report_progress(lab)
+            return COMMANDS[args.command](lab, args)
 
 
 def _report_progress(lab: Lab) -> None:
@@ -106,16 +101,16 @@ def _print_json(command: str | None, data: Any) -> None:
     print(json.dumps({**head, **data}, indent=2 if sys.stdout.isatty() else None))
 
 
-def _print_error(error: KernellabError, words: Sequence[str], *, wants_json: bool) -> int:
-    if wants_json:
+def _print_error(error: KernellabError, words: Sequence[str]) -> int:
+    if "--json" in words:
         _print_json(_command(words), {"error": error_data(error)})
     else:
         _write("\n".join(error.lines(verbose="--verbose" in words)), sys.stderr)
     return status_of(error)
 
 
-def _print_interrupted(words: Sequence[str], *, wants_json: bool) -> int:
-    if wants_json:
+def _print_interrupted(words: Sequence[str]) -> int:
+    if "--json" in words:
         message = {"type": "Interrupted", "message": "It was interrupted.", "kernel": None, "place": None}
         _print_json(_command(words), {"error": {**message, "advice": "Call it again.", "detail": None}})
     else:
@@ -171,19 +166,15 @@ def _judge(args: Namespace) -> int:
             if answer is None:
                 return status
             try:
-                _print_verdict(answer, args)
+                if not args.json:
+                    _write(answer.text, sys.stdout)
+                elif answer.line:
+                    print(answer.line)
+                sys.stdout.flush()
             except BrokenPipeError:  # the verdict reached no one
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 return NO_VERDICT
             status = max(status, answer.status)
-
-
-def _print_verdict(answer: JudgeAnswer, args: Namespace) -> None:
-    if not args.json:
-        _write(answer.text, sys.stdout)
-    elif answer.line:
-        print(answer.line)
-    sys.stdout.flush()
 
 
 _WITHOUT_STORE = {"demo": _demo, "judge": _judge, "lab": _lab}
@@ -214,11 +205,9 @@ _REMEDIES: dict[type[errors.KernellabError], str] = {
 def error_data(error: errors.KernellabError) -> dict[str, Any]:
     """Return an error: its type, its message, its place, what to do about it, and the whole foreign message."""
     place = error.place
-    where = (
-        None
-        if place is None
-        else {**selected_fields(place, "file", "line", "column"), "text": place.source_line() or None}
-    )
+    where = None
+    if place is not None:
+        where = {**selected_fields(place, "file", "line", "column"), "text": place.source_line() or None}
     remedy = next(remedy for kind, remedy in _REMEDIES.items() if isinstance(error, kind))
     return {
         "type": type(error).__name__,

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from kernellab.cli.kept import Answer
-from kernellab.cli.kernel_file import FileLaunch, KernelFile, kernel_file, launch_of, launch_of_file
+from kernellab.cli.kernel_file import FileLaunch, kernel_file, launch_of, launch_of_file
 from kernellab.errors import SourceError, UsageError, first_line
 from kernellab.settings import step_summary_path
 from kernellab.upgrade.gating import BUDGET_S, MARGIN
@@ -75,15 +75,10 @@ def _earlier_launch(lab: Lab, args: Namespace, later: FileLaunch, earlier: Earli
     """The earlier kernel, its grid and its arguments by name; a file without ``arguments`` is launched as the later."""
     with importing_earlier(earlier), _errors_of(earlier):
         file = kernel_file(f"{earlier.path}::{earlier.kernel or later.file.name}")
-        if not _says_launch(file):
+        if file.arguments is None and file.exported is None:
             return file.kernel, None, {}
         launch = launch_of_file(lab, file, args)
     return launch.kernel, launch.grid, launch.by_name
-
-
-def _says_launch(file: KernelFile) -> bool:
-    exported = [callable(getattr(file.module, name, None)) for name in ("launch", "inputs")]
-    return file.arguments is not None or all(exported)
 
 
 @contextmanager

@@ -37,6 +37,7 @@ from kernellab.errors import (
     value_message,
     value_text,
 )
+from kernellab.upgrade.revisions import dotted_name, import_root
 
 if TYPE_CHECKING:
     from kernellab.lab import Lab
@@ -63,6 +64,12 @@ class KernelFile:
     def arguments(self) -> Callable[..., Any] | None:
         """The function that returns grid, arguments and meta of a launch; None without one."""
         return self._function("arguments")
+
+    @property
+    def exported(self) -> tuple[Callable[..., Any], Callable[..., Any]] | None:
+        """The ``launch`` and the ``inputs`` of an exported file; None without both."""
+        launch, inputs = self._function("launch"), self._function("inputs")
+        return None if launch is None or inputs is None else (launch, inputs)
 
     def _function(self, name: str) -> Callable[..., Any] | None:
         function = getattr(self.module, name, None)
@@ -124,11 +131,10 @@ def file_launch(file: KernelFile, sizes: Mapping[str, Any], device: str) -> File
     """
     if file.arguments is not None:
         return _by_arguments(file, file.arguments, sizes, device)
-    launch, inputs = (getattr(file.module, name, None) for name in ("launch", "inputs"))
-    if callable(launch) and callable(inputs):
+    if file.exported is not None:
         if sizes:
             raise UsageError(f"{file.path} was exported and launches one size; for others {_ASK}.")
-        return _by_export(file, launch, inputs, device)
+        return _by_export(file, *file.exported, device)
     raise UsageError(f"{file.path} does not say how {file.name} is launched; {_ASK}.")
 
 
@@ -258,14 +264,11 @@ def _by_export(file: KernelFile, launch: Callable[..., Any], inputs: Callable[..
 
 def _import_file(path: Path) -> ModuleType:
     """Import a file as Python would from its folder: by its dotted name in a package, else by its own."""
-    folder, names = path.resolve().parent, [path.stem]
-    while (folder / "__init__.py").is_file():
-        folder, names = folder.parent, [folder.name, *names]
-    if str(folder) not in sys.path:
-        sys.path.append(str(folder))  # a random.py beside the file is not what torch imports
-    dotted = ".".join(names)
+    root, dotted = import_root(path.resolve()), dotted_name(path.resolve())
+    if str(root) not in sys.path:
+        sys.path.append(str(root))  # a random.py beside the file is not what torch imports
     with _errors_of_file(path, "cannot be imported", SourceError):
-        if len(names) > 1:
+        if root != path.resolve().parent:
             return importlib.import_module(dotted)
         module = sys.modules.get(dotted)
         if module is not None and Path(getattr(module, "__file__", None) or "").resolve() == path.resolve():

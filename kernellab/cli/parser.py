@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -126,24 +126,19 @@ def _add_judge(commands: Any) -> None:
         description="Judge a candidate's kernels by a specification.",
         epilog="Exit status: 0: accepted; 1: not accepted; 2: wrong call; 3: the judge failed; 130: interrupted.",
     )
-    judge.add_argument("spec", metavar="SPEC.py", help="the specification: reference(), inputs(), sizes")
-    judge.add_argument(
-        "candidate", metavar="CANDIDATE.py", help="the file with solve(); of a folder, all *.py are judged"
-    )
-    judge.add_argument("--json", action="store_true", help="print each verdict as one line of JSON")
-    judge.add_argument("--verbose", action="store_true", help="print the full message behind an error")
+    add = judge.add_argument
+    add("spec", metavar="SPEC.py", help="the specification: reference(), inputs(), sizes")
+    add("candidate", metavar="CANDIDATE.py", help="the file with solve(); of a folder, all *.py are judged")
+    add("--json", action="store_true", help="print each verdict as one line of JSON")
+    add("--verbose", action="store_true", help="print the full message behind an error")
     _add_repeatable(judge, "--sizes", "NAME=V,NAME=V", "sizes instead of those of the specification; repeatable")
-    judge.add_argument("--no-time", action="store_true", help="take no times, even with a GPU")
+    add("--no-time", action="store_true", help="take no times, even with a GPU")
     _add_timeout(judge, 30.0, "of the candidate's process, and of each launch")
-    judge.add_argument("--key-file", metavar="FILE", help="sign verdicts with the bytes of this file (16 or more)")
-    judge.add_argument("--nonce", default="", metavar="TEXT", help="a text of yours that the verdict repeats")
-    judge.add_argument("--seed", type=_seed, metavar="N", help="repeat the inputs of the verdict with this seed")
-    judge.add_argument(
-        "--jobs", type=_count, default=1, metavar="N", help="judge N candidates of a folder at a time (1)"
-    )
-    judge.add_argument(
-        "--results", metavar="FILE", help="append each verdict to this file of JSON lines; skip those that it has"
-    )
+    add("--key-file", metavar="FILE", help="sign verdicts with the bytes of this file (16 or more)")
+    add("--nonce", default="", metavar="TEXT", help="a text of yours that the verdict repeats")
+    add("--seed", type=_seed, metavar="N", help="repeat the inputs of the verdict with this seed")
+    add("--jobs", type=_count, default=1, metavar="N", help="judge N candidates of a folder at a time (1)")
+    add("--results", metavar="FILE", help="append each verdict to this file of JSON lines; skip those that it has")
 
 
 def _add_keeping(commands: Any) -> None:
@@ -156,28 +151,18 @@ def _add_keeping(commands: Any) -> None:
     listing.add_argument("--all", dest="every", action="store_true", help="show all, not the latest 20")
     merged = _command(commands, "merge", "import kernels and measurements of another store, and list conflicts")
     merged.add_argument("path", metavar="PATH", help="the folder of a store, its file, or exported measurements")
-    changed = _command(
-        commands,
-        "regressions",
-        "list launches that became slower or faster with another version of Triton, driver or kernel",
-    )
+    words = "list launches that became slower or faster with another version of Triton, driver or kernel"
+    changed = _command(commands, "regressions", words)
     changed.add_argument("kernel", nargs="?", help="a kept kernel, in all its versions; default: all kernels")
     changed.add_argument("--since", metavar="WHEN", help="ignore earlier changes: 2026-11-22, or 7d, 12h, 2w ago")
     changed.add_argument("--margin", type=float, default=0.03, help="least relative difference of the medians (0.03)")
     _add_upgrade(commands)
     _add_harvest(commands)
-    export = _of_file(
-        commands, "export", "write a kernel as a file that does not need kernellab", f"{_ONE}; or a kept NAME"
-    )
-    export.add_argument(
-        "--as", dest="kind", choices=EXPORT_KINDS, help="kind of file; default: a module with all decorators"
-    )
-    export.add_argument(
-        "-o", "--output", metavar="PATH", help="path of the file; default: NAME.py, NAME.html or NAME.zip"
-    )
-    export.add_argument(
-        "--targets", nargs="+", default=(), metavar="TARGET", help="compile binaries for these: cuda:80 cuda:90"
-    )
+    words = "write a kernel as a file that does not need kernellab"
+    add = _of_file(commands, "export", words, f"{_ONE}; or a kept NAME").add_argument
+    add("--as", dest="kind", choices=EXPORT_KINDS, help="kind of file; default: a module with all decorators")
+    add("-o", "--output", metavar="PATH", help="path of the file; default: NAME.py, NAME.html or NAME.zip")
+    add("--targets", nargs="+", default=(), metavar="TARGET", help="compile binaries for these: cuda:80 cuda:90")
     lab = commands.add_parser("lab", help="open JupyterLab with a first notebook")
     lab.add_argument(
         "path", nargs="?", default=".", help="the folder or path of the notebook; an existing one is opened as it is"
@@ -190,29 +175,24 @@ def _add_keeping(commands: Any) -> None:
 
 def _add_upgrade(commands: Any) -> None:
     words = "compare the stored winners under the installed Triton with what was kept of them; needs no GPU"
-    upgrade = _command(
-        commands, "upgrade", words, "Exit status: 1 where a winner is suspect or fails.", names_store=True
-    )
-    upgrade.add_argument("--from", dest="from_version", metavar="VERSION", help="winners of this version of Triton")
-    upgrade.add_argument(
-        "--python",
-        metavar="PATH",
-        help="a Python with the earlier Triton: what was not kept, and where the stages part",
-    )
-    upgrade.add_argument("--summary", metavar="FILE", help="also write the table as a page: FILE.md or FILE.html")
-    upgrade.add_argument("--no-time", action="store_true", help="take no times, even with a GPU")
+    epilog = "Exit status: 1 where a winner is suspect or fails."
+    add = _command(commands, "upgrade", words, epilog, names_store=True).add_argument
+    add("--from", dest="from_version", metavar="VERSION", help="winners of this version of Triton")
+    python = "a Python with the earlier Triton: what was not kept, and where the stages part"
+    add("--python", metavar="PATH", help=python)
+    add("--summary", metavar="FILE", help="also write the table as a page: FILE.md or FILE.html")
+    add("--no-time", action="store_true", help="take no times, even with a GPU")
 
 
 def _add_harvest(commands: Any) -> None:
     words = "run a program and list the Triton kernels that it launches, with their shares of the time"
-    harvest = _command(commands, "harvest", words, "Exit status: that of the program; what it prints goes to stderr.")
-    harvest.add_argument("-m", dest="is_module", action="store_true", help="PROGRAM is the name of a module")
-    harvest.add_argument("--inductor", action="store_true", help="also the kernels that torch.compile writes")
-    harvest.add_argument(
-        "-o", "--output", metavar="PATH", help="also write it as .json (to merge), .csv or .html; {pid} is the process"
-    )
-    harvest.add_argument("program", metavar="SCRIPT.py", help="the script, or with -m the module")
-    harvest.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGS", help="its arguments")
+    epilog = "Exit status: that of the program; what it prints goes to stderr."
+    add = _command(commands, "harvest", words, epilog).add_argument
+    add("-m", dest="is_module", action="store_true", help="PROGRAM is the name of a module")
+    add("--inductor", action="store_true", help="also the kernels that torch.compile writes")
+    add("-o", "--output", metavar="PATH", help="also write it as .json (to merge), .csv or .html; {pid} is the process")
+    add("program", metavar="SCRIPT.py", help="the script, or with -m the module")
+    add("arguments", nargs=argparse.REMAINDER, metavar="ARGS", help="its arguments")
 
 
 def _of_file(commands: Any, name: str, words: str, what: str = _ONE) -> argparse.ArgumentParser:
@@ -233,18 +213,14 @@ def _command(
     added: argparse.ArgumentParser = commands.add_parser(
         name, help=words, description=f"{words[:1].upper()}{words[1:]}.", epilog=epilog or None
     )
+    add = added.add_argument
     if names_store:
-        added.add_argument(
-            "store",
-            metavar="STORE",
-            nargs="?",
-            type=_existing_store,
-            help="the folder of kept kernels; default: your own",
-        )
+        own = "the folder of kept kernels; default: your own"
+        add("store", metavar="STORE", nargs="?", type=_existing_store, help=own)
     else:
-        added.add_argument("--store", help="the folder of kept kernels, or :memory:")
-    added.add_argument("--json", action="store_true", help="answer with one JSON object")
-    added.add_argument("--verbose", action="store_true", help="print the full message behind an error")
+        add("--store", help="the folder of kept kernels, or :memory:")
+    add("--json", action="store_true", help="answer with one JSON object")
+    add("--verbose", action="store_true", help="print the full message behind an error")
     return added
 
 
@@ -319,31 +295,23 @@ def _existing_store(text: str) -> str:
     return str(folder)
 
 
-def _positive(text: str) -> float:
-    return _number(text, float, "a positive number, such as 2.5")
+def _reader(convert: Callable[[str], _N], allows: Callable[[_N], bool], expected: str) -> Callable[[str], _N]:
+    """The ``type`` of an option with a number: it converts the text, and refuses a value that is not allowed."""
+
+    def read(text: str) -> _N:
+        with suppress(ValueError):
+            if allows(value := convert(text)):
+                return value
+        raise argparse.ArgumentTypeError(f"it is {text!r}, and expected is {expected}")
+
+    return read
 
 
-def _count(text: str) -> int:
-    return _number(text, int, "a positive integer, such as 30")
+def _share_of(text: str) -> float:
+    return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
 
 
-def _share(text: str) -> float:
-    with suppress(ValueError):
-        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-        if 0 <= value < 1:
-            return value
-    raise argparse.ArgumentTypeError(f"it is {text!r}, and expected is a share, such as 3% or 0.03")
-
-
-def _seed(text: str) -> int:
-    with suppress(ValueError):
-        if 0 <= (value := int(text)) < 1 << 63:
-            return value
-    raise argparse.ArgumentTypeError(f"it is {text!r}, and expected is an integer from 0 to 2**63 - 1")
-
-
-def _number(text: str, kind: type[_N], expected: str) -> _N:
-    with suppress(ValueError):
-        if (value := kind(text)) > 0:
-            return value
-    raise argparse.ArgumentTypeError(f"it is {text!r}, and expected is {expected}")
+_positive = _reader(float, lambda value: value > 0, "a positive number, such as 2.5")
+_count = _reader(int, lambda value: value > 0, "a positive integer, such as 30")
+_share = _reader(_share_of, lambda value: 0 <= value < 1, "a share, such as 3% or 0.03")
+_seed = _reader(int, lambda value: 0 <= value < 1 << 63, "an integer from 0 to 2**63 - 1")

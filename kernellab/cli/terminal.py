@@ -37,17 +37,13 @@ def style_for(text: str, stream: TextIO) -> str:
 
 def wrap_lines(text: str, width: int) -> str:
     """Wrap the lines of a text at ``width`` characters, between words."""
-    width = max(width, _LEAST_WIDTH)
-    return "\n".join(
-        part for line in text.splitlines() for part in ([line] if len(line) <= width else _broken(line, width))
-    )
-
-
-def _broken(line: str, width: int) -> list[str]:
-    indent = line[: len(line) - len(line.lstrip())] + "    "
-    return textwrap.wrap(
-        line, width, subsequent_indent=indent, replace_whitespace=False, break_long_words=False, break_on_hyphens=False
-    )
+    wrap = textwrap.TextWrapper(max(width, _LEAST_WIDTH), break_long_words=False, break_on_hyphens=False)
+    wrap.replace_whitespace = False
+    lines: list[str] = []
+    for line in text.splitlines():
+        wrap.subsequent_indent = line[: len(line) - len(line.lstrip())] + "    "
+        lines += [line] if len(line) <= wrap.width else wrap.wrap(line)
+    return "\n".join(lines)
 
 
 def _style_line(line: str, *, is_first: bool) -> str:

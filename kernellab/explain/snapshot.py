@@ -58,7 +58,7 @@ def snapshot_of(implementation: Implementation, device: DeviceRates, launch: Rec
 
 def keeps_integers(launch: RecordedLaunch) -> bool:
     """Whether the values of all integer tensors are kept with a launch: the small ones, and those of equal values."""
-    tensors = tensors_among(list(launch.arguments))
+    tensors = tensors_among(launch.arguments)
     return all(has_same_values(tensor) for tensor in tensors if "int" in tensor.dtype)
 
 

@@ -128,7 +128,7 @@ def arguments_text(
     body = textwrap.indent("\n".join([*lines, f"return {{{result}}}"]), "    ")
     doc = "Return arguments of the shapes and strides of a recorded launch, with random contents."
     parts = [function_text(random_tensor)]
-    if any(argument.values is not None for argument in tensors_among(list(arguments))):
+    if any(argument.values is not None for argument in tensors_among(arguments)):
         parts.append(function_text(listed_tensor))
     return "\n\n\n".join([*parts, f'def {signature}:\n    """{doc}"""\n{body}\n'.rstrip()])
 

@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 from kernellab._triton.launch_hooks import LaunchedKernel, launched_kernel
 from kernellab.harvest.sampling import NO_SAMPLER, DeviceSampler, SampledTimes
-from kernellab.registry.launches_to_store import argument_of
+from kernellab.registry.launches_to_store import aliases_among, argument_of
 from kernellab.source import INTEGER_OPTIONS
-from kernellab.store import Argument, RecordedLaunch
+from kernellab.store import RecordedLaunch
 from kernellab.target import device_name
 
 MOST_CASES = 4096
@@ -178,18 +178,16 @@ def general_key(grid: Any, args: tuple[Any, ...], positions: Sequence[int]) -> t
 def recorded_launch(kernel: LaunchedKernel, grid: Any, args: tuple[Any, ...]) -> RecordedLaunch:
     """A launch as plain data, without a look into its tensors."""
     values = {**dict(zip(kernel.names, args, strict=False)), **kernel.constants}
-    addresses: dict[Any, str] = {}
-    arguments = []
-    for name, value in values.items():
-        argument = argument_of(name, value, reads=False)
-        arguments.append(
-            replace(argument, constexpr=name in kernel.constants, alias=_alias(argument, value, addresses))
-        )
+    aliases = aliases_among(values)
+    arguments = tuple(
+        replace(argument_of(name, value, reads=False), constexpr=name in kernel.constants, alias=aliases.get(name, ""))
+        for name, value in values.items()
+    )
     x, y, z = (*(kernel.grid_of(args) if kernel.grid_of is not None else grid), 1, 1)[:3]
     is_on_gpu = any(argument.device == "cuda" for argument in arguments if argument.kind == "tensor")
     return RecordedLaunch(
         signature=kernel.signature,
-        arguments=tuple(arguments),
+        arguments=arguments,
         options={name: kernel.options[name] for name in INTEGER_OPTIONS if kernel.options.get(name) is not None},
         grid=(int(x), int(y), int(z)),
         target=kernel.target,
@@ -197,14 +195,6 @@ def recorded_launch(kernel: LaunchedKernel, grid: Any, args: tuple[Any, ...]) ->
         result=kernel.digest,
         device=device_name() if is_on_gpu else "",
     )
-
-
-def _alias(argument: Argument, value: Any, addresses: dict[Any, str]) -> str:
-    """The earlier argument that is the same view of the same memory, or ""."""
-    if argument.kind != "tensor" or 0 in argument.shape:
-        return ""
-    first = addresses.setdefault((value.data_ptr(), argument.dtype, argument.shape, argument.stride), argument.name)
-    return "" if first == argument.name else first
 
 
 @dataclass(slots=True, eq=False)

@@ -6,6 +6,7 @@ The time of a case is sampled, shared out from the replays of its graph, or pred
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
@@ -98,7 +99,7 @@ class HarvestedCase:
     @property
     def tensors(self) -> list[Argument]:
         """The tensors among the arguments, with those of descriptors and tuples."""
-        return tensors_among(list(self.launch.arguments))
+        return tensors_among(self.launch.arguments)
 
     @property
     def shapes(self) -> dict[str, str]:
@@ -142,7 +143,7 @@ def merged_record(records: Sequence[HarvestRecord]) -> HarvestRecord:
     """One record of several: equal cases become one, counts and sampled times are added."""
     cases: dict[str, HarvestedCase] = {}
     graphs: list[HarvestedGraph] = []
-    rest: dict[str, int] = {}
+    rest = Counter[str]()
     for record in records:
         keys = [case.key for case in record.cases]
         for key, case in zip(keys, record.cases, strict=True):
@@ -151,8 +152,7 @@ def merged_record(records: Sequence[HarvestRecord]) -> HarvestRecord:
         for graph in record.graphs:
             launches = tuple((places[keys[place]], count) for place, count in graph.launches)
             graphs.append(replace(graph, launches=launches))
-        for name, count in record.rest.items():
-            rest[name] = rest.get(name, 0) + count
+        rest.update(record.rest)
     return HarvestRecord(
         cases=tuple(cases.values()),
         graphs=tuple(graphs),

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from kernellab._triton.launch_hooks import observe_launches
 from kernellab.errors import KernellabError, UsageError, WorkerDied, WorkerError, first_line
@@ -107,24 +107,17 @@ def harvest(session: Callable[[], Session], *, inductor: bool = False) -> Iterat
     """Count the launches of this process inside a with statement; ``session`` predicts their cases later."""
     import torch
 
-    run = running_harvest()
+    sampler = DeviceSampler(cuda_clock())
+    graphs = GraphCounter(torch.cuda.is_current_stream_capturing, sampler)
+    run = RunningHarvest(sampler, graphs, LaunchCounter(graphs, sampler), time.perf_counter())
     seen = Harvest(run.record, lambda record: with_predictions(session(), record, run.launches.cases))
     with ExitStack() as watches:
-        watches.enter_context(run.graphs.watch(torch.cuda.CUDAGraph))
+        watches.enter_context(graphs.watch(torch.cuda.CUDAGraph))
         watches.enter_context(observe_launches(run.launches, inductor=inductor))
         try:
             yield seen
         finally:
             run.end_s = time.perf_counter()
-
-
-def running_harvest() -> RunningHarvest:
-    """The counters of a harvest on this machine."""
-    import torch
-
-    sampler = DeviceSampler(cuda_clock())
-    graphs = GraphCounter(torch.cuda.is_current_stream_capturing, sampler)
-    return RunningHarvest(sampler, graphs, LaunchCounter(graphs, sampler), time.perf_counter())
 
 
 def with_predictions(session: Session, record: HarvestRecord, counts: list[CaseCount]) -> HarvestRecord:
@@ -160,22 +153,11 @@ def predicted_case(session: Session, case: HarvestedCase, function: Any) -> Harv
     return replace(case, prediction=known)
 
 
-class OpenHarvest(Protocol):
-    """Returns a harvest of the process in which it is called. It runs there, so it must be a function of a module."""
-
-    def __call__(self, *, inductor: bool) -> AbstractContextManager[Harvest]: ...
+OpenHarvest = Callable[[], AbstractContextManager[Harvest]]
+"""Returns a harvest of the process in which it is called. It runs there, so it must be a function of a module."""
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteHarvest:
-    """A function to call with a harvest around it, for another process; ``call`` has its arguments."""
-
-    open: OpenHarvest
-    call: Callable[[], Any]
-    inductor: bool
-
-
-def harvest_on(executor: Any, opened: OpenHarvest, call: partial[Any], *, inductor: bool) -> Harvest:
+def harvest_on(executor: Any, opened: OpenHarvest, call: partial[Any]) -> Harvest:
     """Call a function in all processes of an executor, and merge their harvests.
 
     Raises:
@@ -185,7 +167,7 @@ def harvest_on(executor: Any, opened: OpenHarvest, call: partial[Any], *, induct
     subject = f"The harvest of {getattr(call.func, '__name__', 'a function')}"
     cluster = cluster_of(executor)
     try:
-        data = ClusterCall(harvest_here, RemoteHarvest(opened, call, inductor), subject).to_bytes()
+        data = ClusterCall(harvest_here, (opened, call), subject).to_bytes()
     except UsageError as exc:  # a kernel holds locks, and cannot be pickled but by its name in a module
         raise UsageError(f"{exc.message} Functions with kernels go along from modules, not from a notebook.") from exc
     names = sorted(cluster.names())
@@ -205,11 +187,12 @@ def harvest_on(executor: Any, opened: OpenHarvest, call: partial[Any], *, induct
     return Harvest(lambda: record)
 
 
-def harvest_here(sent: RemoteHarvest) -> HarvestRecord:
+def harvest_here(sent: tuple[OpenHarvest, Callable[[], Any]]) -> HarvestRecord:
     """Call a function in this process, and return what it launched, with predictions while its kernels are at hand."""
-    with sent.open(inductor=sent.inductor) as seen:
+    opened, call = sent
+    with opened() as seen:
         try:
-            sent.call()
+            call()
         except KernellabError:
             raise
         except Exception as exc:
@@ -258,19 +241,14 @@ def run_program(program: str, arguments: Sequence[str], *, is_module: bool = Fal
             else:
                 runpy.run_path(program, run_name="__main__")
         except SystemExit as exc:
-            return _exit_status(exc.code)
+            if exc.code is None or isinstance(exc.code, int):
+                return exc.code or 0
+            print(exc.code, file=sys.stderr)  # as Python does for sys.exit("text")
+            return 1
         except Exception:  # noqa: BLE001 - the program's own; what it has launched is harvested
             traceback.print_exc()
             return 1
     return 0
-
-
-def _exit_status(code: object) -> int:
-    """The exit status that Python gives for ``sys.exit(code)``; a text is printed."""
-    if code is None or isinstance(code, int):
-        return code or 0
-    print(code, file=sys.stderr)
-    return 1
 
 
 @contextmanager

@@ -38,7 +38,7 @@ from kernellab.judge.confinement import (
     enter_namespaces,
     open_to_others,
 )
-from kernellab.settings import child_environment, set_folder_variables
+from kernellab.settings import child_environment, set_variables
 
 MOST_BYTES = 64 << 20
 LENGTH = struct.Struct("!Q")
@@ -166,7 +166,7 @@ def _be_supervisor(descriptors: list[int], failure: str) -> NoReturn:
         request = file.read()
     _empty_standard_input()
     os.chdir(setup.scratch)
-    set_folder_variables(SCRATCH_VARIABLES, setup.scratch)
+    set_variables(dict.fromkeys(SCRATCH_VARIABLES, setup.scratch))
     tempfile.tempdir = None
     starter = os.getppid()
     adopt_orphans()

@@ -19,7 +19,7 @@ from kernellab.ir.layouts import Layouts
 from kernellab.lab.looking_inside import LooksInside
 from kernellab.lab.workspace import local_environment
 from kernellab.launch.arguments import memory_of, values_of
-from kernellab.launch.calls import named_arguments, require_launch, variants_of
+from kernellab.launch.calls import grid_for_launch, named_arguments, variants_of
 from kernellab.launch.run import Run
 from kernellab.launch.verbs import verbs
 from kernellab.registry import remember
@@ -109,7 +109,7 @@ class Lab(LooksInside):
         from kernellab.checking.check_launch import launch_once  # keeps `import kernellab` light
 
         bound = self.bind(kernel)
-        require_launch("lab.run", kernel, grid, args, meta)
+        grid = grid_for_launch("lab.run", kernel, grid, args, meta)
         if algebra:
             return self._run_in_algebra(bound, grid, args, meta, timeout_s, check)
         options = {"timeout_s": timeout_s, "interpret": interpret, "uninitialised": frozenset(uninitialised)}

@@ -22,7 +22,7 @@ from kernellab.compile.entries import evict
 from kernellab.errors import NO_LAB, KernellabError, StoreError, UsageError, refused_by_system, value_message, warn_user
 from kernellab.gpu.trial import GpuTrials
 from kernellab.interpreter.runner import INTERPRET_WORKER, Interpreter, modules_ahead
-from kernellab.launch.calls import UserCall, require_kernel, require_launch
+from kernellab.launch.calls import UserCall, grid_for_launch, require_kernel
 from kernellab.launch.runtime import Runtime
 from kernellab.launch.verbs import verbs
 from kernellab.registry import LoadedVersion, Registry, Session, define, keep
@@ -302,7 +302,7 @@ class Workspace:
         """
         from kernellab.harvest.verbs import harvest_on
 
-        return harvest_on(executor, local_harvest, partial(function, *args, **named), inductor=inductor)
+        return harvest_on(executor, partial(local_harvest, inductor), partial(function, *args, **named))
 
     def merge(self, path: str | Path, /) -> Merged:
         """Merge kernels and measurements of another store, or of exported ones; return them with yours, as a table.
@@ -339,7 +339,7 @@ class Workspace:
         return Session(self.launches, self.kernels, parsed, model_name(target or "") or model, self.settings.predict)
 
     def _user_call(self, verb: str, kernel: Kernel, grid: Any, args: tuple[Any, ...], meta: dict[str, Any]) -> UserCall:
-        require_launch(f"lab.{verb}", kernel, grid, args, meta)
+        grid = grid_for_launch(f"lab.{verb}", kernel, grid, args, meta)
         return UserCall(self.bind(kernel), grid, args, meta)
 
     def _start_workers_for(self, kernel: Any, *, compiling: bool) -> None:
@@ -429,7 +429,7 @@ def local_session() -> Session:
     return _process_workspace().session()
 
 
-def local_harvest(*, inductor: bool) -> AbstractContextManager[Harvest]:
+def local_harvest(inductor: bool) -> AbstractContextManager[Harvest]:
     """Return a harvest of this process, which an executor started."""
     return _process_workspace().harvest(inductor=inductor)
 

@@ -49,7 +49,11 @@ def evaluated_grid(kernel: JitKernel, grid: Any, arguments: Mapping[str, Any]) -
             f'and {exc}; write it as lambda meta: (triton.cdiv(meta["n"], meta["BLOCK"]),).',
             kernel=kernel.__name__,
         ) from exc
-    require_grid_of_triton(extents, kernel.__name__)
+    if isinstance(extents, int):  # as Triton, which takes len(grid)
+        raise LaunchError(
+            f"The grid function of {kernel.__name__} returned {extents}; it must return a tuple such as (n,).",
+            kernel=kernel.__name__,
+        )
     return checked_grid(extents, kernel.__name__)
 
 
@@ -76,16 +80,6 @@ def checked_grid(grid: Any, name: str) -> Grid3:
     if min(counts) < 0:
         raise LaunchError(f"The grid of {name} is {value_text(grid)}; an extent cannot be negative.", kernel=name)
     return (*counts, 1, 1)[:3]
-
-
-def require_grid_of_triton(grid: Any, name: str) -> None:
-    """Refuse an integer as the grid of ``kernel[grid]``, or from a grid function: Triton takes ``len(grid)``.
-
-    Raises:
-        LaunchError: it is one.
-    """
-    if isinstance(grid, int):
-        raise LaunchError(f"The grid of {name} is {grid}, and Triton takes a tuple: write ({grid},).", kernel=name)
 
 
 def require_launchable(grid: Grid3, name: str, target: Target) -> None:
@@ -139,11 +133,13 @@ def require_kernel(kernel: Kernel) -> None:
     require_one_tuner(kernel)
 
 
-def require_launch(what: str, kernel: Kernel, grid: Any, args: tuple[Any, ...], meta: Mapping[str, Any]) -> None:
-    """Refuse a launch without kernel or grid, or with tensors that no kernel takes. ``what`` is the call.
+def grid_for_launch(what: str, kernel: Kernel, grid: Any, args: tuple[Any, ...], meta: Mapping[str, Any]) -> Any:
+    """The grid of a verb's launch as Triton takes it: of an integer, which verbs take as well, a tuple.
+
+    ``what`` is the call.
 
     Raises:
-        UsageError, LaunchError: it says which.
+        UsageError, LaunchError: kernel or grid are missing, or a tensor is none that a kernel takes.
     """
     require_kernel(kernel)
     require_grid(grid, what)
@@ -153,6 +149,7 @@ def require_launch(what: str, kernel: Kernel, grid: Any, args: tuple[Any, ...], 
         raise LaunchError(problem, kernel=name)
     for argument, tensor in memory_of(arguments).items():
         require_memory(argument, tensor)
+    return (grid,) if isinstance(grid, int) else grid
 
 
 def variants_of(kernel: Kernel, args: tuple[Any, ...], meta: Mapping[str, Any]) -> Iterator[Any]:

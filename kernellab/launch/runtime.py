@@ -21,11 +21,11 @@ from kernellab._triton.targets import target_of
 from kernellab.compile.cache import Compiler
 from kernellab.compile.entries import triton_files
 from kernellab.compile.types import Compiled, job_of
-from kernellab.errors import CannotRun, KernellabError, OutOfBounds, warn_user
+from kernellab.errors import CannotRun, KernellabError, LaunchError, OutOfBounds, warn_user
 from kernellab.ir.effects import Effects
 from kernellab.launch.arguments import bypass_modes
 from kernellab.launch.bound_launch import BoundLaunch, TrialResult, Trials, samples_before
-from kernellab.launch.calls import Grid3, evaluated_grid, launch_error, require_grid_of_triton, require_launchable
+from kernellab.launch.calls import Grid3, evaluated_grid, launch_error, require_launchable
 from kernellab.launch.memory import with_reached
 from kernellab.launch.pointers import call_with_tensors, tensors_for_pointers
 from kernellab.launch.poison import NO_CHECKS, LaunchChecks, Poison, key_of, no_new_nan, poison
@@ -144,8 +144,9 @@ class Runtime:
         """
         __tracebackhide__ = True
         self.activate()
-        if not warmup:
-            require_grid_of_triton(grid, kernel.__name__)
+        if isinstance(grid, int) and not warmup:
+            name = kernel.__name__
+            raise LaunchError(f"The grid of {name} is {grid}, and Triton takes a tuple: write ({grid},).", kernel=name)
         if self.interprets() and not warmup:
             args, meta = call_with_tensors(kernel.arg_names, args, meta)
         launch, recorder = BoundLaunch(kernel, args, meta, grid), self.recorder

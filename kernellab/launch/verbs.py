@@ -100,6 +100,7 @@ _RULES = {
     "function": CallRule("a function", callable),
     "kernels": CallRule("a list of names, such as ['add_kernel']", _has_names),
     "left": _KEPT,
+    "margin": CallRule("a share, such as 0.03 for 3 %", lambda value: is_number(value) and 0 <= value < 1),
     "namespace": CallRule("a dict, such as globals()", lambda value: isinstance(value, dict)),
     "outputs": CallRule("a list of argument names, such as ['out_ptr']", _has_names),
     "others": CallRule("a list of dispatches, or of paths of tables", lambda value: isinstance(value, list | tuple)),

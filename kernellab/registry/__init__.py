@@ -13,6 +13,7 @@ from kernellab.registry.launches_from_store import (
     RecordedVersion,
     grid_text,
     latest_launch,
+    recorded_grid,
     recorded_version,
     regenerated_arguments,
     regenerated_inputs,

@@ -8,12 +8,11 @@ from typing import Any, TypeGuard
 
 from kernellab._triton.kernel import Kernel, autotune_settings, jit_function, pass_by_position
 from kernellab.errors import UsageError
-from kernellab.launch.calls import UserCall, require_launch, require_launchable
+from kernellab.launch.calls import UserCall, grid_for_launch, require_launchable
 from kernellab.registry.kernels import Session
 from kernellab.registry.launches_from_store import (
-    grid_text,
     latest_launch,
-    recorded_version,
+    recorded_grid,
     regenerated_inputs,
     values_of,
 )
@@ -34,7 +33,7 @@ def call_in(
     if is_recorded_call(kernel, grid, args, meta):
         return recorded_call(session, kernel)
     launched: Kernel = session.kernels[kernel] if isinstance(kernel, str | int) else kernel
-    require_launch(f"lab.{verb}", launched, grid, args, meta)
+    grid = grid_for_launch(f"lab.{verb}", launched, grid, args, meta)
     return UserCall(session.bind(launched), grid, args, meta)
 
 
@@ -76,7 +75,7 @@ def call_of_launch(
     arguments = regenerated_inputs(launch, device, fills_floats=fills_floats)
     values = {**values_of(launch), **{name: value for name, value in config.items() if value is not None}}
     grid: Any = launch.grid
-    if config and (formula := grid_text(recorded_version(session.kernels.store, version).launches)) is not None:
+    if config and (formula := recorded_grid(session.kernels.store, version)) is not None:
         grid = formula.grid_for({**arguments, **values})
     return UserCall(jit_function(session.kernels[version.id]), grid, (), {**arguments, **values})
 

@@ -8,7 +8,7 @@ import itertools
 import math
 import operator
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -36,10 +36,20 @@ class RecordedVersion:
 
 def latest_launch(store: Store, version: Version) -> RecordedLaunch | None:
     """The launch of `recorded_version`, which reads 1,000 only where no launch of the user is in the last 16."""
-    launch = recorded_version(store, version, most=_LATEST_LAUNCHES).launch
-    if launch is None or not launch.is_launch:  # one of the user may be older
-        launch = recorded_version(store, version).launch
-    return launch
+    return _as_recorded(store, version, lambda launch: launch.is_launch).launch
+
+
+def recorded_grid(store: Store, version: Version) -> GridText | None:
+    """The `grid_text` of a version, which reads 1,000 launches only where the user wrote none for the last one."""
+    return grid_text(_as_recorded(store, version, lambda launch: launch.is_launch and launch.grid_text).launches)
+
+
+def _as_recorded(store: Store, version: Version, suffices: Callable[[RecordedLaunch], object]) -> RecordedVersion:
+    """The `recorded_version` of the last 16 launches if its launch suffices; an older one may be the user's."""
+    recorded = recorded_version(store, version, most=_LATEST_LAUNCHES)
+    if recorded.launch is not None and suffices(recorded.launch):
+        return recorded
+    return recorded_version(store, version)
 
 
 def recorded_version(store: Store, version: Version, *, most: int = _MOST_LAUNCHES) -> RecordedVersion:
@@ -71,14 +81,14 @@ def values_of(launch: RecordedLaunch) -> dict[str, Any]:
     from kernellab._triton.loading import load
 
     values: dict[str, Any] = {}
-    for argument in launch.arguments:
-        if argument.constexpr and argument.kind == "dtype":
+    for argument in (argument for argument in launch.arguments if argument.constexpr):
+        if argument.kind == "dtype":
             values[argument.name] = tl.dtype(argument.value)
-        elif argument.constexpr and argument.kind == "scalar":
+        elif argument.kind == "scalar":
             values[argument.name] = argument.value
-        elif argument.constexpr and argument.source is not None:
+        elif argument.source is not None:
             values[argument.name] = load(argument.source[0]).value(argument.source[1])
-        elif argument.constexpr:
+        else:
             raise UsageError(f"{argument.name} was {argument.value}, which cannot be made again.")
     return {**values, **options_of(launch)}
 
@@ -92,7 +102,7 @@ def _holds_again(launch: RecordedLaunch, result: Result | None) -> bool:
         return False
     used = {node.id for node in ast.walk(ast.parse(launch.check)) if isinstance(node, ast.Name)}
     updated = {*result.reads, *result.atomics} & {*result.writes, *result.atomics}
-    tensors = {tensor.name.removesuffix(".base"): tensor for tensor in tensors_among(list(launch.arguments))}
+    tensors = {tensor.name.removesuffix(".base"): tensor for tensor in tensors_among(launch.arguments)}
     return all(
         name in tensors
         and tensors[name].is_updated
@@ -142,7 +152,7 @@ def regenerated_arguments(
     """
     import torch  # keeps `import kernellab` light
 
-    _require_room(tensors_among([argument for argument in given if not argument.alias]), device)
+    _require_room(tensors_among(argument for argument in given if not argument.alias), device)
     generator = torch.Generator().manual_seed(seed)
     arguments: dict[str, Any] = {}
     for argument in given:
@@ -234,9 +244,9 @@ def unmakable_message(argument: Argument) -> str:
     return f"{argument.name} was {what}, which an exported module cannot make; export it without its launch."
 
 
-def tensors_among(arguments: list[Argument]) -> list[Argument]:
+def tensors_among(arguments: Iterable[Argument]) -> list[Argument]:
     """The tensors of arguments, with those under descriptors and in tuples."""
-    return [t for a in arguments for t in ((a,) if a.kind == "tensor" else tensors_among(list(a.members)))]
+    return [t for a in arguments for t in ((a,) if a.kind == "tensor" else tensors_among(a.members))]
 
 
 Formula = tuple[str, tuple[int | None, ...]]
@@ -296,7 +306,7 @@ def _candidates(launches: Sequence[RecordedLaunch]) -> Iterator[Formula]:
     sizes = list(size_formulas(launches))
     blocks = [size for size in sizes if size[0].startswith("meta[") and (size[1][-1] or 0) > 1]
     quotients = [
-        _combine_formulas(f"triton.cdiv({size[0]}, {block[0]})", size, block, _blocks_over)
+        _combine_formulas(f"triton.cdiv({size[0]}, {block[0]})", size, block, lambda n, b: -(-n // b) if b else None)
         for size in sizes
         for block in blocks
     ]
@@ -334,10 +344,6 @@ def _shape(argument: Argument) -> tuple[int, ...]:
 def _scalars(launches: Sequence[RecordedLaunch], name: str) -> tuple[int | None, ...]:
     values = (next((a.value for a in launch.arguments if a.name == name), None) for launch in launches)
     return tuple(value if type(value) is int else None for value in values)
-
-
-def _blocks_over(size: int, block: int) -> int | None:
-    return -(-size // block) if block else None
 
 
 def _combine_formulas(text: str, first: Formula, second: Formula, compute: Callable[[int, int], int | None]) -> Formula:

@@ -26,10 +26,9 @@ def recorded_launch_of(record: LaunchRecord, check: str = "") -> RecordedLaunch:
     """The storable launch of a record."""
     compiled = record.compiled
     constexprs = {parameter.name for parameter in record.kernel.params if parameter.is_constexpr}
+    aliases = aliases_among(record.arguments)
     arguments = (
-        replace(
-            argument_of(name, value, record.before), constexpr=name in constexprs, alias=_alias(name, record.arguments)
-        )
+        replace(argument_of(name, value, record.before), constexpr=name in constexprs, alias=aliases.get(name, ""))
         for name, value in record.arguments.items()
     )
     options = {name: compiled.options.get(name) for name in INTEGER_OPTIONS if compiled.options.get(name) is not None}
@@ -108,18 +107,15 @@ def _layout_of(descriptor: Any) -> dict[str, Any] | None:
     return {"class": type(layout).__name__, **fields} if is_plain(fields) else None
 
 
-def _alias(name: str, arguments: Mapping[str, Any]) -> str:
-    """The earlier argument with the same memory and layout, or ""."""
-    layout = _memory_layout(arguments[name])
-    alike = [other for other, value in arguments.items() if layout is not None and _memory_layout(value) == layout]
-    return alike[0] if alike and alike[0] != name else ""
-
-
-def _memory_layout(value: Any) -> tuple[Any, ...] | None:
-    """Address, dtype, shape and strides of a tensor; None if it has no elements."""
-    if not hasattr(value, "untyped_storage") or not value.numel():
-        return None
-    return value.data_ptr(), value.dtype, tuple(value.shape), tuple(value.stride())
+def aliases_among(arguments: Mapping[str, Any]) -> dict[str, str]:
+    """The name of the first of several tensors that are one memory with one layout, by the names of the others."""
+    first, aliases = dict[Any, str](), dict[str, str]()
+    for name, value in arguments.items():
+        if hasattr(value, "untyped_storage") and value.numel():
+            layout = value.data_ptr(), value.dtype, tuple(value.shape), tuple(value.stride())
+            if (earlier := first.setdefault(layout, name)) != name:
+                aliases[name] = earlier
+    return aliases
 
 
 def _tensor_layout(name: str, tensor: Any) -> Argument:

@@ -152,11 +152,8 @@ def listing(
 
     No source is read, and of the launches of those that are shown only the last ones and the fastest.
     """
-    outlines, uses, failures = (
-        store.overview.outlines(wanted.text, only),
-        store.overview.uses(only),
-        store.failures(only),
-    )
+    outlines, uses = store.overview.outlines(wanted.text, only), store.overview.uses(only)
+    failures = store.failures(only)
     is_any_unlaunched = any(outline.id not in uses or uses[outline.id].is_compile_alone for outline in outlines)
     helpers = store.overview.helpers() if is_any_unlaunched else set()
     versions = (_summary(o, uses.get(o.id, UNUSED), failures.get(o.id), o.id in helpers) for o in outlines)
@@ -200,7 +197,7 @@ def _with_details(store: Store, rows: Sequence[VersionRow]) -> Iterator[VersionR
 def _config_and_time(launches: Sequence[LaunchOutline], best: Measurement | None) -> dict[str, Any]:
     by_user = [launch for launch in launches if launch.is_launch]
     last = by_user[-1] if by_user else launches[-1] if launches else None
-    last_config = launched_config(last) if last else ""
+    last_config = (last.config or config_words(last.constants)) if last else ""  # the latter without configs
     if best is not None:
         words = config_words(best.config)
         return {"last_config": last_config, "config": words, "best_ms": best.time_ms, "where": best.device}
@@ -223,11 +220,6 @@ def _status(use: Use, failure: tuple[str, float] | None, is_helper: bool) -> Ver
     if is_helper:
         return VersionStatus.HELPER
     return VersionStatus.NEVER if use.last is None else VersionStatus.COMPILED
-
-
-def launched_config(launch: LaunchOutline) -> str:
-    """The config of a launch in words; of a kernel without configs, its integer constexprs and ``num_warps``."""
-    return launch.config or config_words(launch.constants)
 
 
 def config_words(config: Mapping[str, Any]) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from kernellab.display import Displayable
-from kernellab.errors import UsageError, value_message
 from kernellab.registry.kept_times import (
     FAILED,
     FEW_SAMPLES,
@@ -102,8 +102,8 @@ class Regressions(Displayable):
     @property
     def text(self) -> str:
         """The number of launches per kind of change, in words; single configs do not count."""
-        counts = {kind: sum(row.became is kind for row in self.rows if row.config == FASTEST) for kind in TimeChange}
-        return ", ".join(f"{count} {kind}" for kind, count in counts.items() if count) or "nothing was measured"
+        counts = Counter(row.became for row in self.rows if row.config == FASTEST)
+        return ", ".join(f"{counts[kind]} {kind}" for kind in TimeChange if counts[kind]) or "nothing was measured"
 
     @property
     def slower(self) -> tuple[ChangedTime, ...]:
@@ -150,19 +150,17 @@ def _side_values(kept: KeptTime | None) -> tuple[Any, ...]:
     return kept.version, conditions.triton, conditions.driver, kept.words, *bounds, kept.samples, kept.created
 
 
-def regressions_of(kernels: Registry, kernel: str | int | None, since: Any, margin: Any) -> Regressions:
+def regressions_of(kernels: Registry, kernel: str | int | None, since: Any, margin: float) -> Regressions:
     """The regressions of all kernels of a registry, or of all versions of one.
 
     Raises:
         UnknownName: there is no such kernel.
-        UsageError: ``since`` is not a moment, or ``margin`` is not a share.
+        UsageError: ``since`` is not a moment.
     """
-    if isinstance(margin, bool) or not isinstance(margin, int | float) or not 0 <= margin < 1:
-        raise UsageError(value_message("margin", margin, f"a share such as {MARGIN}: 3 %"))
     name = None if kernel is None else kernels.version(kernel).name
     moment = None if since is None else moment_of(since, time.time())
-    rows = changed_times(kept_times(kernels.store, name), moment, float(margin))
-    return Regressions(tuple(rows), name, moment, float(margin))
+    rows = changed_times(kept_times(kernels.store, name), moment, margin)
+    return Regressions(tuple(rows), name, moment, margin)
 
 
 def changed_times(times: Sequence[KeptTime], since: float | None, margin: float) -> list[ChangedTime]:

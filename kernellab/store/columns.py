@@ -50,7 +50,6 @@ class Column:
     meaning: str
 
 
-_WORDS = [f"`{status}`" for status in Status]
 OUTCOME_COLUMNS = {
     "status": Column(
         "string", " or ".join(f"`{status}`" for status in STATUSES).replace(" or ", ", ", len(STATUSES) - 2)

@@ -106,9 +106,18 @@ class RecordedLaunch:
         return any(argument.kind == "value" and argument.value == "MockTensor" for argument in self.arguments)
 
     @property
+    def kind(self) -> Literal["gpu", "launch", "run", "compile"]:
+        """``gpu`` or, elsewhere, ``launch``: the user launched it; ``run``: a trial; ``compile``: it has no grid."""
+        if self.by == "run":
+            return "run"
+        if self.grid is None:
+            return "compile"
+        return "gpu" if self.where == "gpu" else "launch"
+
+    @property
     def is_launch(self) -> bool:
-        """Whether the user launched it: no trial, and not compiled alone, which has no grid."""
-        return self.by == "launch" and self.grid is not None
+        """Whether the user launched it: no trial, and not compiled alone."""
+        return self.kind in ("gpu", "launch")
 
     def argument(self, name: str) -> Argument:
         """Return the argument of this name, which it has."""

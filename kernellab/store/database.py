@@ -92,15 +92,12 @@ class Database:
         with contextlib.suppress(MalformedData), reading("it"):
             return [record(*row) for row in rows]
         records: list[T] = []
-        broken: list[tuple[object, MalformedData]] = []
         for row in rows:
             try:
                 with reading("it"):
                     records.append(record(*row))
             except MalformedData as exc:
-                broken.append((row[0], exc))
-        for number, reason in broken:
-            self.skip(table, number, str(reason))
+                self.skip(table, row[0], str(exc))
         return records
 
     def skip(self, table: str, number: object, reason: str) -> None:

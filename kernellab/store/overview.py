@@ -16,9 +16,7 @@ Ids = Collection[int] | None
 
 _MOST_LAUNCHES = 2**53
 _LAUNCH = "CASE WHEN json_valid(launch) THEN launch END"
-_BY = f"COALESCE(json_extract({_LAUNCH}, '$.by'), 'launch')"
-_IS_LAUNCH = f"({_BY} = 'launch' AND json_extract({_LAUNCH}, '$.grid') IS NOT NULL)"
-_ON_GPU = f"json_extract({_LAUNCH}, '$.where') = 'gpu' AND seconds IS NOT NULL"
+_IS_LAUNCH = "kind IN ('gpu', 'launch')"
 _CONSTEXPRS = (  # the arguments as JSON: SQLite would round large numbers
     f"(SELECT json_group_array(json(value)) FROM json_each({_LAUNCH}, '$.arguments') "
     "WHERE CASE type WHEN 'object' THEN json_extract(value, '$.constexpr') END)"
@@ -131,10 +129,10 @@ class Overview:
         """Return the use of each version that was ever launched, run or compiled, by its id."""
         condition, values = among("version_id", ids)
         rows: list[Any] = self.database.rows(
-            "SELECT version_id, MAX(last), MAX(CASE WHEN is_launch THEN last END), "
-            "SUM(CASE WHEN is_launch THEN count ELSE 0 END), SUM(CASE WHEN by = 'run' THEN count ELSE 0 END), "
-            f"MAX(by = 'run') FROM (SELECT *, {_BY} AS by, {_IS_LAUNCH} AS is_launch FROM launches "
-            f"WHERE {condition} AND last BETWEEN 0 AND ? AND count BETWEEN 0 AND ?) GROUP BY version_id",
+            f"SELECT version_id, MAX(last), MAX(CASE WHEN {_IS_LAUNCH} THEN last END), "
+            f"SUM(CASE WHEN {_IS_LAUNCH} THEN count ELSE 0 END), SUM(CASE WHEN kind = 'run' THEN count ELSE 0 END), "
+            f"MAX(kind = 'run') FROM launches WHERE {condition} AND last BETWEEN 0 AND ? AND count BETWEEN 0 AND ? "
+            "GROUP BY version_id",
             (*values, LATEST, _MOST_LAUNCHES),
         )
         return {
@@ -146,16 +144,23 @@ class Overview:
 
         They are the last one, the last one by the user, and the fastest of these on a GPU.
         """
-        condition, values = among("version_id", ids)
+        condition, values = among("versions.id", ids)
+        orders = (
+            f"{_IS_LAUNCH} ORDER BY last DESC, id DESC",
+            f"NOT {_IS_LAUNCH} ORDER BY last DESC, id DESC",
+            "kind = 'gpu' AND seconds IS NOT NULL ORDER BY seconds, id",
+        )
+        shown = " UNION ALL ".join(
+            f"SELECT (SELECT id FROM launches WHERE version_id = versions.id AND {order} LIMIT 1) "
+            f"FROM versions WHERE {condition}"
+            for order in orders
+        )
         texts = ", ".join(f"json_extract({_LAUNCH}, '$.{name}')" for name in ("config", "where", "device"))
         rows: list[Any] = self.database.rows(
-            f"SELECT id, version_id, json_valid(launch), is_launch, {texts}, {_CONSTEXPRS}, "
-            f"json_extract({_LAUNCH}, '$.options.num_warps'), seconds FROM (SELECT *, "
-            "ROW_NUMBER() OVER (PARTITION BY version_id, is_launch ORDER BY last DESC, id DESC) AS late, "
-            "ROW_NUMBER() OVER (PARTITION BY version_id, is_timed ORDER BY seconds, id) AS slow "
-            f"FROM (SELECT *, {_IS_LAUNCH} AS is_launch, {_IS_LAUNCH} AND {_ON_GPU} AS is_timed FROM launches "
-            f"WHERE {condition})) WHERE late = 1 OR is_timed AND slow = 1 ORDER BY last, id",
-            values,
+            f"SELECT id, version_id, json_valid(launch), {_IS_LAUNCH}, {texts}, {_CONSTEXPRS}, "
+            f"json_extract({_LAUNCH}, '$.options.num_warps'), seconds FROM launches WHERE id IN ({shown}) "
+            "ORDER BY last, id",
+            values * len(orders),
         )
         by_version: dict[int, list[LaunchOutline]] = {}
         for row in self.database.read_rows("launches", rows, _launch_outline):
@@ -184,7 +189,7 @@ def _launch_outline(
     _: int,
     owner: int,
     is_json: int,
-    is_launch: int | None,
+    is_launch: int,
     config: str | None,
     where: str,
     device: str | None,

@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import cache
+from itertools import chain
 
 Part = tuple[str, tuple[tuple[str, str], ...]]
 
@@ -19,6 +20,20 @@ CREATE TABLE versions (
     created REAL NOT NULL,
     UNIQUE (name, version),
     UNIQUE (name, digest)
+)
+"""
+
+_LAUNCHES_2 = """
+CREATE TABLE IF NOT EXISTS launches (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    version_id INTEGER NOT NULL REFERENCES versions (id) ON DELETE CASCADE,
+    digest TEXT NOT NULL,
+    launch TEXT NOT NULL,
+    seconds REAL,
+    count INTEGER NOT NULL,
+    created REAL NOT NULL,
+    last REAL NOT NULL,
+    UNIQUE (version_id, digest)
 )
 """
 
@@ -57,19 +72,7 @@ _HISTORY_2 = (
         created REAL NOT NULL
     )
     """,
-    """
-    CREATE TABLE launches (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
-        version_id INTEGER NOT NULL REFERENCES versions (id) ON DELETE CASCADE,
-        digest TEXT NOT NULL,
-        launch TEXT NOT NULL,
-        seconds REAL,
-        count INTEGER NOT NULL,
-        created REAL NOT NULL,
-        last REAL NOT NULL,
-        UNIQUE (version_id, digest)
-    )
-    """,
+    _LAUNCHES_2,
     """
     CREATE TABLE results (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -172,16 +175,37 @@ _SNAPSHOTS_9 = (
     """,
 )
 
+# How a launch came about (`RecordedLaunch.kind`) as a column, so that a listing reads indices and no JSON; a file that
+# lost the table gets a new one.
+_KINDS_10 = (
+    _LAUNCHES_2,
+    "ALTER TABLE launches ADD COLUMN kind TEXT NOT NULL DEFAULT ''",
+    """
+    UPDATE launches SET kind = CASE
+        WHEN NOT json_valid(launch) THEN 'compile'
+        WHEN json_extract(launch, '$.by') = 'run' THEN 'run'
+        WHEN json_extract(launch, '$.by') <> 'launch' OR json_extract(launch, '$.grid') IS NULL THEN 'compile'
+        WHEN json_extract(launch, '$.where') = 'gpu' THEN 'gpu'
+        ELSE 'launch'
+    END
+    """,
+    "CREATE INDEX launches_by_time ON launches (version_id, last, kind, count)",
+    "CREATE INDEX launches_by_speed ON launches (version_id, seconds) WHERE kind = 'gpu' AND seconds IS NOT NULL",
+)
+
 # Number i turns a file of schema i into one of schema i + 1; a new file has schema 0.
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     *((_VERSIONS_1,), _HISTORY_2, _TRIALS_3),
-    *(_RENAMED_4, _RANGES_5, _NO_RANGES_6, _EXPLANATIONS_7, _FAILURES_8, _SNAPSHOTS_9),
+    *(_RENAMED_4, _RANGES_5, _NO_RANGES_6, _EXPLANATIONS_7, _FAILURES_8, _SNAPSHOTS_9, _KINDS_10),
 )
 SCHEMA = len(MIGRATIONS)
 
 
-# The first new table of each schema, by which a file without a number is recognised; the sixth has none.
-_MARKS = ("versions", "kernels", "flights", "trials", "bounded_trials", "", "explanations", "failures", "snapshots")
+# The first new table or index of each schema, by which a file without a number is recognised; the sixth has none.
+_MARKS = (
+    *("versions", "kernels", "flights", "trials", "bounded_trials", "", "explanations", "failures", "snapshots"),
+    "launches_by_time",
+)
 
 
 class ForeignSchema(Exception):
@@ -199,9 +223,8 @@ def migrate(connection: sqlite3.Connection) -> None:
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
-        for statements in MIGRATIONS[_schema_of(connection, _parts(connection)) :]:
-            for statement in statements:
-                connection.execute(statement)
+        for statement in chain.from_iterable(MIGRATIONS[_schema_of(connection, _parts(connection)) :]):
+            connection.execute(statement)
         _complete(connection)
         connection.execute(f"PRAGMA user_version={SCHEMA}")
     except BaseException:
@@ -263,6 +286,6 @@ def _parts_of_this_release() -> Mapping[str, Part]:
 @contextmanager
 def _fresh() -> Iterator[sqlite3.Connection]:
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
-        for statement in (statement for statements in MIGRATIONS for statement in statements):
+        for statement in chain.from_iterable(MIGRATIONS):
             connection.execute(statement)
         yield connection

@@ -52,7 +52,9 @@ class History:
         def work(cursor: sqlite3.Cursor) -> int:
             launch_id = insert_launch(cursor, version_id, launch, seconds, count, now)
             if result is not None:
-                _insert_result(cursor, version_id, result, now)
+                row = (version_id, result.digest, canonical_json(result_to_jsonable(result)), now)
+                columns = "(version_id, digest, result, created)"
+                cursor.execute(f"INSERT OR REPLACE INTO results {columns} VALUES (?, ?, ?, ?)", row)
             return launch_id
 
         return self.database.write(work)
@@ -60,16 +62,14 @@ class History:
     def add_measurements(self, version_id: int, measurements: Sequence[Measurement]) -> None:
         """Append measurements in one transaction."""
         rows = [(measurement, time.time()) for measurement in measurements]
-        self.database.write(lambda cursor: insert_measurements(cursor, version_id, rows))
+        self.database.write(lambda cursor: _insert_measurements(cursor, version_id, rows))
 
     def launches(self, version_id: int | None = None, *, most: int | None = None) -> list[LaunchRow]:
         """Return the launches of one version, or of all, the latest last; of more than ``most``, the latest."""
         columns = "id, version_id, launch, seconds, count, created, last"
-        if most is None:
-            rows = self._rows("launches", columns, "last, id", version_id=version_id)
-        else:
-            rows = self._rows("launches", columns, f"last DESC, id DESC LIMIT {most:d}", version_id=version_id)[::-1]
-        return self.database.read_rows("launches", rows, launch_row_of)
+        limit = "" if most is None else f" LIMIT {most:d}"
+        rows = self._rows("launches", columns, f"last DESC, id DESC{limit}", version_id=version_id)
+        return self.database.read_rows("launches", reversed(rows), launch_row_of)
 
     def results(self, version_id: int | None = None, digest: str | None = None) -> list[tuple[int, Result]]:
         """Return (version id, result) of one version, or of all, the latest last; ``digest`` is that of a result."""
@@ -80,8 +80,11 @@ class History:
 
     def measurements(self, version_id: int | None = None, key: str | None = None) -> list[MeasurementRow]:
         """Return measurements in order of creation, optionally of one version and key."""
+        return self._read_measurements(key=key, version_id=version_id)
+
+    def _read_measurements(self, **wanted: object) -> list[MeasurementRow]:
         columns = "id, version_id, key, config, device, status, time_ms, details, created"
-        rows = self._rows("measurements", columns, "created, id", key=key, version_id=version_id)
+        rows = self._rows("measurements", columns, "created, id", **wanted)
         return self.database.read_rows("measurements", rows, _measurement_row)
 
     def _rows(self, table: str, columns: str, order: str, **wanted: object) -> list[Any]:
@@ -126,13 +129,7 @@ class History:
         last = {(key, config): status for _, key, config, status, _ in rows}
         good = [row for row in rows if row[3] == last[row[1:3]] == "ok" and isinstance(row[4], float)]
         latest = sorted((row for row in good if row[1] == good[-1][1]), key=lambda row: float(row[4]))
-        known = (m for number, *_ in latest for m in self._measurements_with_id(number))
-        return next(known, None)
-
-    def _measurements_with_id(self, number: int) -> list[Measurement]:
-        columns = "id, version_id, key, config, device, status, time_ms, details, created"
-        rows = self._rows("measurements", columns, "id", id=number)
-        return [row.measurement for row in self.database.read_rows("measurements", rows, _measurement_row)]
+        return next((row.measurement for number, *_ in latest for row in self._read_measurements(id=number)), None)
 
     def trim(self, limit_bytes: int) -> int:
         """Delete the oldest rows, measurements last, until the store takes less; return their number."""
@@ -169,16 +166,16 @@ def insert_launch(
     """Insert launches of one kind, or add to their count; return the id of the row."""
     text, digest = canonical_json(launch_to_jsonable(launch)), launch_digest(launch)
     cursor.execute(
-        "INSERT INTO launches (version_id, digest, launch, seconds, count, created, last) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (version_id, digest) DO UPDATE SET launch = excluded.launch, "
+        "INSERT INTO launches (version_id, digest, launch, seconds, count, created, last, kind) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (version_id, digest) DO UPDATE SET launch = excluded.launch, "
         "seconds = COALESCE(excluded.seconds, seconds), count = count + excluded.count, last = excluded.last",
-        (version_id, digest, text, seconds, count, now, now),
+        (version_id, digest, text, seconds, count, now, now, launch.kind),
     )
     cursor.execute("SELECT id FROM launches WHERE version_id = ? AND digest = ?", (version_id, digest))
     return int(cursor.fetchone()[0])
 
 
-def insert_measurements(cursor: sqlite3.Cursor, version_id: int, rows: Sequence[tuple[Measurement, float]]) -> None:
+def _insert_measurements(cursor: sqlite3.Cursor, version_id: int, rows: Sequence[tuple[Measurement, float]]) -> None:
     """Append measurements, each with its time of creation."""
     cursor.executemany(
         "INSERT INTO measurements (version_id, key, config, device, status, time_ms, details, created) "
@@ -195,24 +192,6 @@ def insert_measurements(cursor: sqlite3.Cursor, version_id: int, rows: Sequence[
             )
             for m, created in rows
         ],
-    )
-
-
-def known_measurements(cursor: sqlite3.Cursor, version_id: int) -> set[tuple[Any, ...]]:
-    """Return the `identity` of each measurement of a version."""
-    query = "SELECT key, config, status, time_ms, created FROM measurements WHERE version_id = ?"
-    return set(cursor.execute(query, (version_id,)))
-
-
-def identity(measurement: Measurement, created: float) -> tuple[Any, ...]:
-    """Return the key that two copies of one measurement share."""
-    return *_measurement_subject(measurement), measurement.status, measurement.time_ms, created
-
-
-def _insert_result(cursor: sqlite3.Cursor, version_id: int, result: Result, now: float) -> None:
-    cursor.execute(
-        "INSERT OR REPLACE INTO results (version_id, digest, result, created) VALUES (?, ?, ?, ?)",
-        (version_id, result.digest, canonical_json(result_to_jsonable(result)), now),
     )
 
 
@@ -298,8 +277,7 @@ class Store:
     def find(self, name: str, version: int | None = None) -> Version | None:
         """Return a version by name and number, the newest without a number; None if there is none."""
         if version is not None:
-            wanted = (name, version) if version <= _LAST else ()
-            rows = self._versions("WHERE name = ? AND version = ?", wanted) if wanted else []
+            rows = self._versions("WHERE name = ? AND version = ?", (name, version)) if version <= _LAST else []
             return rows[0] if rows else None
         numbers = self.database.rows("SELECT id FROM versions WHERE name = ? ORDER BY version DESC", (name,))
         known = (self.by_id(number) for (number,) in numbers if isinstance(number, int))
@@ -404,13 +382,14 @@ def _enter_kernel(cursor: sqlite3.Cursor, entry: Entry, now: float) -> tuple[Ver
         cursor.executemany("INSERT INTO notes (version_id, note, created) VALUES (?, ?, ?)", notes)
         for launch, seconds, count in entry.launches:
             insert_launch(cursor, version.id, launch, seconds, count, now)
-    known = known_measurements(cursor, version.id)
+    query = "SELECT key, config, status, time_ms, created FROM measurements WHERE version_id = ?"
+    known = set(cursor.execute(query, (version.id,)))
     fresh = [
-        (measurement, now if created is None else created)
-        for measurement, created in entry.measurements
-        if (is_new if created is None else identity(measurement, created) not in known)
+        (m, now if created is None else created)
+        for m, created in entry.measurements
+        if (is_new if created is None else (*_measurement_subject(m), m.status, m.time_ms, created) not in known)
     ]
-    insert_measurements(cursor, version.id, fresh)
+    _insert_measurements(cursor, version.id, fresh)
     return version, len(fresh)
 
 

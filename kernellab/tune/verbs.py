@@ -17,7 +17,7 @@ from kernellab.launch.calls import UserCall
 from kernellab.launch.recording import LaunchRecord, Recorder
 from kernellab.launch.run import Run
 from kernellab.launch.runtime import Runtime
-from kernellab.registry import Session, grid_text, recorded_launch_of, recorded_version, remember
+from kernellab.registry import Session, recorded_grid, recorded_launch_of, remember
 from kernellab.store import LaunchedBy, RecordedLaunch, Version
 from kernellab.store.columns import Status
 from kernellab.store.decoding import launch_digest
@@ -76,13 +76,13 @@ def call_to_tune(
     Raises:
         UnknownName, UsageError, LaunchError: there is no such kernel, grid or launch.
     """
-    from kernellab.registry.calls import call_in  # most tunings need none of it
+    from kernellab.registry.calls import call_in, is_recorded_call  # most tunings need none of it
 
     call = call_in(session, "tune", kernel, grid, args, meta)
-    if not isinstance(kernel, str | int) or call.grid is grid:
+    if not is_recorded_call(kernel, grid, args, meta):
         return call
     version = session.kernels.version(kernel)
-    formula = grid_text(recorded_version(session.kernels.store, version).launches)
+    formula = recorded_grid(session.kernels.store, version)
     kept = session.kernels[version.id]
     own = {name: value for name, value in call.meta.items() if name not in supplied_names(kept)}
     written = formula is not None and not formula.inferred

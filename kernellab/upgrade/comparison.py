@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -98,7 +98,7 @@ def predicted_ratio(before: Snapshot, after: Snapshot) -> float | None:
 
 def _same_basis(before: Snapshot, after: Snapshot) -> bool:
     """Whether the traffic of both is counted, or of none of them."""
-    return (before.wavefronts is None and after.wavefronts is None) or None not in (before.wavefronts, after.wavefronts)
+    return (before.wavefronts is None) == (after.wavefronts is None)
 
 
 def _spills(before: Snapshot, after: Snapshot) -> Iterator[Reason]:
@@ -164,39 +164,38 @@ def _access_key(access: AccessSummary) -> tuple[int | None, str, str]:
 
 def _by_argument(accesses: Iterable[AccessSummary]) -> list[AccessSummary]:
     """The sums of accesses by argument, without lines."""
-    sums: dict[tuple[str, str], AccessSummary] = {}
+    groups = defaultdict[tuple[str, str], list[AccessSummary]](list)
     for access in accesses:
-        key = access.operation, access.argument
-        known = sums.get(key)
-        width = access.width_bytes if known is None else min(known.width_bytes, access.width_bytes)
-        is_async = access.is_async and (known is None or known.is_async)
-        requests = access.requests + (0.0 if known is None else known.requests)
-        sectors = access.sectors + (0.0 if known is None else known.sectors)
-        sums[key] = AccessSummary(None, *key, width, is_async, requests, sectors)
-    return list(sums.values())
+        groups[access.operation, access.argument].append(access)
+    return [
+        AccessSummary(
+            None,
+            *key,
+            min(access.width_bytes for access in group),
+            all(access.is_async for access in group),
+            sum(access.requests for access in group),
+            sum(access.sectors for access in group),
+        )
+        for key, group in groups.items()
+    ]
 
 
 def _product_reasons(before: Snapshot, after: Snapshot) -> Iterator[Reason]:
+    """The products of both sides compared line by line; where their lines differ, the slowest of each side."""
     known = {product.line: product for product in before.products}
-    if known.keys() != {product.line for product in after.products}:
-        yield from _reasons_of_product(_slowest(before.products), _slowest(after.products))
-        return
-    for product in after.products:
-        yield from _reasons_of_product(known[product.line], product)
+    pairs = [(known.get(product.line), product) for product in after.products]
+    if before.products and after.products and known.keys() != {product.line for product in after.products}:
+        pairs = [(min(before.products, key=_unit_rank), min(after.products, key=_unit_rank))]
+    for was, now in pairs:
+        if was is not None and _unit_rank(now) < _unit_rank(was):
+            words = f"product by {was.unit} -> {now.unit or 'ordinary arithmetic'}"
+            yield Reason(ReasonKind.TENSOR, words, now.line)
+        if was is not None and _KIND_RANKS.get(now.kind, 0) > _KIND_RANKS.get(was.kind, 9):
+            yield Reason(ReasonKind.PRECISION, f"product in {was.kind} -> {now.kind}", now.line)
 
 
-def _slowest(products: Sequence[ProductSummary]) -> ProductSummary | None:
-    return min(products, key=lambda product: _UNIT_RANKS.get(product.unit, 1), default=None)
-
-
-def _reasons_of_product(was: ProductSummary | None, now: ProductSummary | None) -> Iterator[Reason]:
-    if was is None or now is None:
-        return
-    if _UNIT_RANKS.get(now.unit, 1) < _UNIT_RANKS.get(was.unit, 1):
-        words = f"product by {was.unit} -> {now.unit or 'ordinary arithmetic'}"
-        yield Reason(ReasonKind.TENSOR, words, now.line)
-    if _KIND_RANKS.get(now.kind, 0) > _KIND_RANKS.get(was.kind, 9):
-        yield Reason(ReasonKind.PRECISION, f"product in {was.kind} -> {now.kind}", now.line)
+def _unit_rank(product: ProductSummary) -> int:
+    return _UNIT_RANKS.get(product.unit, 1)
 
 
 def _instruction_reasons(before: Snapshot, after: Snapshot) -> Iterator[Reason]:
@@ -270,8 +269,7 @@ def _times(was: float, now: float) -> str:
     return f"{now / was:.3g}x the" if was else f"{now:,.0f}"
 
 
-_Rule = Callable[[Snapshot, Snapshot], Iterator[Reason]]
-_RULES: tuple[_Rule, ...] = (
+_RULES: tuple[Callable[[Snapshot, Snapshot], Iterator[Reason]], ...] = (
     *(_spills, _occupancy, _access_reasons, _product_reasons, _instruction_reasons),
     *(_wavefronts, _slower_predictions),
 )
@@ -340,18 +338,11 @@ def first_parting(before: Mapping[str, LineOperations], after: Mapping[str, Line
     """
     for stage in COMPARED_STAGES:
         if stage in before and stage in after:
-            was, now = _total(before[stage]), _total(after[stage])
+            was, now = (sum(map(Counter, side[stage].values()), Counter[str]()) for side in (before, after))
             changed = (was - now).keys() | (now - was).keys()
             if changed:
                 return Parting(stage, tuple(_parting_lines(before[stage], after[stage], changed)))
     return Parting("")
-
-
-def _total(lines: LineOperations) -> Counter[str]:
-    total: Counter[str] = Counter()
-    for counts in lines.values():
-        total.update(counts)
-    return total
 
 
 def _parting_lines(before: LineOperations, after: LineOperations, changed: Collection[str]) -> Iterator[PartingLine]:

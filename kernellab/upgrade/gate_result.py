@@ -55,9 +55,13 @@ class GateResult(Displayable):
     @property
     def text(self) -> str:
         """The verdict in a sentence."""
-        timing = self.timing
+        timing, predicted = self.timing, self.predicted_ratio
         if timing is None:
-            return self._text_without_times()
+            reason = "No reason to expect a slowdown"
+            if self.verdict is GateVerdict.SUSPECT:
+                reason = f"Suspect, by {plural(len(self.reasons), 'reason')}"
+            end = "" if predicted is None else f"; predicted {predicted:.2f}x the time"
+            return f"{reason}; not timed, as there is no GPU{end}"
         low, high = timing.ratio.low, timing.ratio.high
         bounds = f"{low:.4f} to {high:.4f}" if math.isfinite(high) else "no interval yet"
         ratio = f"{timing.ratio.median:.4f}x the time ({bounds})"
@@ -66,13 +70,6 @@ class GateResult(Displayable):
             return f"Undecided after {time_text(timing.seconds)}: {ratio}, {gate}"
         words = {GateVerdict.SLOWER: "Slower", GateVerdict.FASTER: "Faster"}.get(self.verdict, "Within the gate")
         return f"{words}: {ratio}, {gate}"
-
-    def _text_without_times(self) -> str:
-        ratio = self.predicted_ratio
-        predicted = "" if ratio is None else f"; predicted {ratio:.2f}x the time"
-        if self.verdict is GateVerdict.SUSPECT:
-            return f"Suspect, by {plural(len(self.reasons), 'reason')}; not timed, as there is no GPU{predicted}"
-        return f"No reason to expect a slowdown; not timed, as there is no GPU{predicted}"
 
 
 def gate_fields(result: GateResult) -> dict[str, Any]:

@@ -60,13 +60,10 @@ def _revived_kernel(version: Version) -> Any:
 
     So lines of helpers are those of the kept snapshot; the registry gives each function a file of its own.
     """
-    files = {file: f"<{version.label}: {i}>" for i, file in enumerate(dict.fromkeys(_files_of(version)))}
-    functions = (replace(function, file=files[function.file]) for function in version.closure.functions)
-    return jit_function(load(replace(version.closure, functions=tuple(functions))).decorated)
-
-
-def _files_of(version: Version) -> Iterator[str]:
-    return (function.file for function in version.closure.functions)
+    functions = version.closure.functions
+    files = {file: f"<{version.label}: {i}>" for i, file in enumerate(dict.fromkeys(f.file for f in functions))}
+    renamed = tuple(replace(function, file=files[function.file]) for function in functions)
+    return jit_function(load(replace(version.closure, functions=renamed)).decorated)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,16 +161,16 @@ def compile_elsewhere(python: str | Path, store: Path, winners: Sequence[Winner]
         except subprocess.TimeoutExpired as exc:
             raise KernellabError(f"{python} did not compile {len(winners)} launches in {exc.timeout:.0f} s.") from exc
         if process.returncode or not answer.exists():
-            return _raise_failure(python, process.stderr)
+            raise _failure(python, process.stderr)
         return _read_answer(answer)
 
 
-def _raise_failure(python: str | Path, stderr: str) -> dict[LaunchKey, RecompiledLaunch]:
+def _failure(python: str | Path, stderr: str) -> KernellabError:
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     reason = lines[-1].rstrip(".") if lines else "it ended without an answer"
     if "ModuleNotFoundError" in reason or "ImportError" in reason:
-        raise UsageError(f"{python} lacks what kernellab imports: {reason}. Install kernellab's requirements there.")
-    raise KernellabError(f"{python} failed to compile the stored launches: {reason}.", detail=stderr)
+        return UsageError(f"{python} lacks what kernellab imports: {reason}. Install kernellab's requirements there.")
+    return KernellabError(f"{python} failed to compile the stored launches: {reason}.", detail=stderr)
 
 
 def _read_answer(path: Path) -> dict[LaunchKey, RecompiledLaunch]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -120,11 +120,11 @@ def compared_row(
 
 _ORDER = list(UpgradeOutcome)
 _GATED = {UpgradeOutcome.FAILS, UpgradeOutcome.SLOWER, UpgradeOutcome.SUSPECT}
-_FIGURES = ("registers", "spill_bytes", "shared_bytes", "occupancy", "wavefronts", "predicted_ms")
+_FIGURES = ("triton", "registers", "spill_bytes", "shared_bytes", "occupancy", "wavefronts", "predicted_ms")
 COLUMNS = [
     *("kernel", "launch", "config", "is_winner", "outcome", "why", "basis", "ratio"),
     *("stage", "stage_lines", "became", "best"),
-    *(f"{side}_{name}" for side in ("before", "after") for name in ("triton", *_FIGURES)),
+    *(f"{side}_{name}" for side in ("before", "after") for name in _FIGURES),
 ]
 
 
@@ -159,8 +159,8 @@ class Upgrade(Displayable):
     @property
     def text(self) -> str:
         """The versions, and the number of winners by outcome, in words."""
-        counts = {outcome: sum(row.outcome is outcome for row in self.winners) for outcome in UpgradeOutcome}
-        words = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
+        counts = Counter(row.outcome for row in self.winners)
+        words = ", ".join(f"{counts[outcome]} {outcome}" for outcome in UpgradeOutcome if counts[outcome])
         versions = f"Triton {' and '.join(self.before) or 'other versions'} to {self.after}"
         return f"{versions}: {words or 'no stored winner'}"
 
@@ -183,14 +183,12 @@ def in_order(rows: list[UpgradeRow]) -> tuple[UpgradeRow, ...]:
 
 def row_fields(row: UpgradeRow) -> dict[str, Any]:
     """A row as plain data."""
-    stage = None if row.parting is None else row.parting.stage
-    lines = [] if row.parting is None else [str(line) for line in row.parting.lines]
+    stage, lines = (None, ()) if row.parting is None else (row.parting.stage, row.parting.lines)
     became, best = (None, None) if row.retimed is None else (str(row.retimed.became), row.retimed.best)
     values = (row.kernel, row.launch, row.config, row.is_winner, str(row.outcome), row.why, row.basis, row.ratio)
-    sides: list[Any] = [*_side_values(row.before), *_side_values(row.after)]
-    return dict(zip(COLUMNS, (*values, stage, lines, became, best, *sides), strict=True))
+    more = (stage, list(map(str, lines)), became, best, *_side_values(row.before), *_side_values(row.after))
+    return dict(zip(COLUMNS, (*values, *more), strict=True))
 
 
-def _side_values(snapshot: Snapshot | None) -> tuple[Any, ...]:
-    fields: Mapping[str, Any] = {} if snapshot is None else {name: getattr(snapshot, name) for name in _FIGURES}
-    return (None if snapshot is None else snapshot.triton, *(fields.get(name) for name in _FIGURES))
+def _side_values(snapshot: Snapshot | None) -> list[Any]:
+    return [None if snapshot is None else getattr(snapshot, name) for name in _FIGURES]

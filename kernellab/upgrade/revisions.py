@@ -97,10 +97,9 @@ def import_kernel(earlier: EarlierFile, name: str) -> Any:
         UsageError: the file has no such kernel.
         SourceError: the file cannot be imported.
     """
-    module_name = ".".join(earlier.path.relative_to(import_root(earlier.path)).with_suffix("").parts)
     with importing_earlier(earlier):
         try:
-            module = importlib.import_module(module_name)
+            module = importlib.import_module(dotted_name(earlier.path))
         except Exception as exc:
             reason = f"{type(exc).__name__}: {first_line(exc)}"
             raise SourceError(f"{earlier.path.name} of {earlier.label} cannot be imported: {reason}.") from exc
@@ -116,6 +115,11 @@ def import_root(path: Path) -> Path:
     while (folder / "__init__.py").is_file():
         folder = folder.parent
     return folder
+
+
+def dotted_name(path: Path) -> str:
+    """The name by which a file is imported from its `import_root`."""
+    return ".".join(path.relative_to(import_root(path)).with_suffix("").parts)
 
 
 class _RevisionFinder(importlib.abc.MetaPathFinder):

@@ -95,22 +95,23 @@ def stored_winners(store: Store, installed: str, from_version: str | None) -> li
 def _winners_of(store: Store, version: Version) -> Iterator[Winner]:
     """The last launch of each set of arguments under each version of Triton, as `recorded_version` prefers them."""
     results = {result.digest: result for _, result in store.history.results(version.id)}
+    resources = {digest: _resources(result) for digest, result in results.items()}
     snapshots = store.snapshots.of_version(version.id)
     by_launch = dict(snapshots.keys())  # triton by the digest of the launch
-    groups: dict[tuple[str, str], list[tuple[RecordedLaunch, str]]] = {}
+    groups: dict[tuple[str, str], list[tuple[RecordedLaunch, str, Snapshot | None]]] = {}
     for row in store.history.launches(version.id):
         launch, digest = row.launch, launch_digest(row.launch)
         result = results.get(launch.result)
         triton = result.triton if result is not None else by_launch.get(digest, "")
         if launch.grid is not None and not launch.has_stand_ins and triton:
-            groups.setdefault((_launch_key(launch), triton), []).append((launch, digest))
+            before = snapshots.get((digest, triton)) or resources.get(launch.result)
+            groups.setdefault((_launch_key(launch), triton), []).append((launch, digest, before))
     measurements = [row.measurement for row in store.history.measurements(version.id)] if groups else []
     for (_, triton), launches in groups.items():
-        preferred = [pair for pair in launches if pair[0].is_launch] or launches
-        launch, digest = preferred[-1]
-        own = [m for m in measurements if _is_measured_for(m, launch, triton)]
-        before = snapshots.get((digest, triton)) or _resources(results.get(launch.result))
-        others = _recorded_neighbours(preferred[:-1], launch, results, snapshots, triton)
+        *earlier, (launch, digest, before) = [entry for entry in launches if entry[0].is_launch] or launches
+        own, config = [m for m in measurements if _is_measured_for(m, launch, triton)], config_values(launch)
+        recorded = [Neighbour(config_values(other), kept) for other, _, kept in reversed(earlier)]
+        others = [neighbour for neighbour in recorded if neighbour.config != config]
         measured = next((m.config for m in reversed(own) if has_values(launch, m.config)), None)
         neighbours = _neighbours(others, own, launch, triton)
         yield Winner(version, launch, digest, triton, before, neighbours, measured)
@@ -129,10 +130,8 @@ def _argument_key(argument: Argument) -> list[Any]:
     return [argument.name, argument.kind, value, argument.dtype, argument.shape, argument.stride, members]
 
 
-def _resources(result: Result | None) -> Snapshot | None:
+def _resources(result: Result) -> Snapshot | None:
     """The snapshot of a compile by an earlier release, which kept its resources alone."""
-    if result is None:
-        return None
     fits = result.resources.get("fits", True)
     failure = "" if fits else str(result.resources.get("why_not") or "it did not fit")
     return _partial(result.resources, triton=result.triton, target=result.target, failure=failure)
@@ -146,22 +145,8 @@ def _partial(values: Mapping[str, Any], **more: str) -> Snapshot | None:
         return None
 
 
-def _recorded_neighbours(
-    launches: Sequence[tuple[RecordedLaunch, str]],
-    winner: RecordedLaunch,
-    results: Mapping[str, Result],
-    snapshots: Mapping[tuple[str, str], Snapshot],
-    triton: str,
-) -> Iterator[Neighbour]:
-    """Earlier launches on the same arguments with other configs, the latest first."""
-    for launch, digest in reversed(launches):
-        if config_values(launch) != config_values(winner):
-            before = snapshots.get((digest, triton)) or _resources(results.get(launch.result))
-            yield Neighbour(config_values(launch), before)
-
-
 def _neighbours(
-    recorded: Iterator[Neighbour], measured: Sequence[Measurement], winner: RecordedLaunch, triton: str
+    recorded: Sequence[Neighbour], measured: Sequence[Measurement], winner: RecordedLaunch, triton: str
 ) -> tuple[Neighbour, ...]:
     """The fastest measured configs besides the winner, then recorded ones, each config once."""
     timed = [m for m in measured if m.status == Status.OK and m.time_ms and not has_values(winner, m.config)]
@@ -189,5 +174,5 @@ def _is_measured_for(measurement: Measurement, launch: RecordedLaunch, triton: s
         return False
     sizes = key.get("values")
     known = {a.name: str(a.value) for a in launch.arguments if a.kind == "scalar"}
-    known |= {a.name: str(tuple(a.shape)) for a in tensors_among(list(launch.arguments))}
+    known |= {a.name: str(tuple(a.shape)) for a in tensors_among(launch.arguments)}
     return all(known.get(name, text) == text for name, text in (sizes if isinstance(sizes, Mapping) else {}).items())

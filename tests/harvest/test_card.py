@@ -9,8 +9,8 @@ import pytest
 
 from kernellab import Harvest
 from kernellab.errors import UsageError
-from kernellab.harvest.card import harvest_card
 from kernellab.harvest.record import CasePrediction, HarvestedCase, HarvestRecord, merged_record
+from kernellab.harvest.result import harvest_card
 from kernellab.store import Argument, RecordedLaunch
 
 

@@ -18,6 +18,7 @@ from kernellab.errors import LaunchError, UnknownName, UsageError, value_text
 from kernellab.launch.calls import launch_error
 from kernellab.target import parse_target
 from kernellab.tune import Space
+from kernellab.tune.verbs import call_to_tune
 from tests import samples
 from tests.labs import shared_lab, shell_with_extension
 from tests.launch.wrong_calls import Outcome, hollow, outcome, outcomes, outcomes_of_magics, valid_calls
@@ -349,6 +350,9 @@ def test_an_integer_is_no_grid_of_a_launch_by_subscript_as_in_triton(lab: kernel
         bound[torch.Size([8])](x, x, x, 4, BLOCK=16)
         bound[[8]](x, x, x, 4, BLOCK=16)
     assert lab.run(samples.add_kernel, 8, x, x, x, 4, BLOCK=16)  # a verb of the lab takes it
+    for kernel in (samples.add_kernel, "add_kernel"):  # and may launch it by subscript
+        lab.kernels.add(samples.add_kernel)
+        assert call_to_tune(lab.session(), kernel, 8, (x, x, x, 4), {"BLOCK": 16}).grid == (8,)
 
 
 @pytest.mark.parametrize("launches_before", [False, True])
@@ -356,7 +360,7 @@ def test_a_grid_function_returns_no_integer_as_in_triton(lab: kernellab.Lab, lau
     x, bound = torch.ones(4), lab.bind(samples.add_kernel)
     if launches_before:
         bound[lambda meta: (8,)](x, x, x, 4, BLOCK=16)
-    message = r"The grid of add_kernel is 8, and Triton takes a tuple: write \(8,\)\."
+    message = r"The grid function of add_kernel returned 8; it must return a tuple such as \(n,\)\."
     for _ in range(2):
         with pytest.raises(LaunchError, match=message):
             bound[lambda meta: 8](x, x, x, 4, BLOCK=16)

@@ -15,7 +15,8 @@ from kernellab._triton.bound import bind_in_place
 from kernellab._triton.closure import closure_of
 from kernellab._triton.loading import load
 from kernellab.compile.types import compile_job
-from kernellab.registry import Registry, latest_launch, recorded_version
+from kernellab.registry import Registry, latest_launch, recorded_grid, recorded_version
+from kernellab.registry.launches_from_store import GridText
 from kernellab.store import Store
 from kernellab.store.decoding import launch_row_of
 from tests import samples
@@ -142,10 +143,11 @@ def test_the_latest_launch_is_that_of_the_user_among_as_few_as_can_be(
     assert latest_launch(store, version) is None
     for extent in range(1, 42 + trials):
         by = "launch" if extent <= 41 else "run"
-        store.history.add_launch(version.id, replace(LAUNCH, grid=(extent, 1, 1), by=by))
+        store.history.add_launch(version.id, replace(LAUNCH, grid=(extent, 1, 1), by=by, grid_text="lambda m: (1,)"))
     read = launch_row_of
     monkeypatch.setattr("kernellab.store.store.launch_row_of", lambda *row: decoded.append(row) or read(*row))
-    launch = latest_launch(store, version)
+    launch, rows_of_launch = latest_launch(store, version), len(decoded)
     assert launch is not None
     assert launch.grid == (41, 1, 1)
-    assert len(decoded) == rows_read
+    assert recorded_grid(store, version) == GridText("lambda m: (1,)")
+    assert (rows_of_launch, len(decoded)) == (rows_read, 2 * rows_read)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+import kernellab
 from kernellab.errors import UnknownName, UsageError
 from kernellab.registry import Registry
 from kernellab.registry.regressions import FASTEST, ChangedTime, TimeChange, regressions_of
@@ -193,10 +194,10 @@ def test_what_is_no_moment_is_refused(since: Any) -> None:
         moment_of(since, START)
 
 
-def test_what_is_no_margin_is_refused() -> None:
+def test_what_is_no_margin_is_refused(lab: kernellab.Lab) -> None:
     for margin in ("3%", -0.1, 1, True, None):
         with pytest.raises(UsageError, match="expected a share"):
-            regressions_of(Registry(Store(None)), None, None, margin)
+            lab.regressions(margin=margin)
 
 
 def test_a_key_that_no_lab_wrote_is_left_out() -> None:

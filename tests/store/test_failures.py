@@ -26,7 +26,7 @@ from kernellab.compile.types import compile_job
 from kernellab.compile.worker import BuildRequest, compile_kernel
 from kernellab.errors import StoreError
 from kernellab.source import Closure, Function
-from kernellab.store import FILE, SCHEMA, AccessSummary, KeptExplanation, PassedTrial, Snapshot, Store
+from kernellab.store import FILE, SCHEMA, AccessSummary, KeptExplanation, PassedTrial, Snapshot, Store, Use
 from kernellab.store.schema import MIGRATIONS
 from kernellab.target import parse_target
 from tests import samples
@@ -216,6 +216,35 @@ def test_a_store_of_the_eighth_schema_keeps_its_rows_and_takes_snapshots(tmp_pat
         store.snapshots.add(1, "launch", snapshot)
     assert store.snapshots.of_version(1) == {("launch", "3.6.0"): first, ("launch", "3.9.0"): second}
     assert store.snapshots.of_version(2) == {}
+    assert store.database.rows("PRAGMA user_version") == [(SCHEMA,)]
+
+
+@pytest.mark.parametrize("number", [9, 0])
+@pytest.mark.parametrize("has_table", [True, False])
+def test_a_store_of_the_ninth_schema_gets_the_kinds_of_its_launches(
+    tmp_path: Path, number: int, has_table: bool
+) -> None:
+    launches = {
+        "gpu": {"grid": [1, 1, 1], "where": "gpu"},
+        "launch": {"by": "launch", "grid": [1, 1, 1], "where": "interpreter"},
+        "run": {"by": "run", "grid": [1, 1, 1], "where": "gpu"},
+        "compile": {"grid": None, "where": "nowhere"},
+    }
+    with sqlite3.connect(tmp_path / FILE, isolation_level=None) as old:
+        for statement in (statement for migration in MIGRATIONS[:9] for statement in migration):
+            old.execute(statement)
+        old.execute(f"PRAGMA user_version={number}")
+        old.execute("INSERT INTO versions VALUES (1, 'k', 1, 'd', '{}', '', 1.5)")
+        for kind, launch in launches.items():
+            old.execute("INSERT INTO launches VALUES (NULL, 1, ?, ?, NULL, 2, 1.5, 1.5)", (kind, json.dumps(launch)))
+        old.execute("INSERT INTO launches VALUES (NULL, 1, 'torn', '{\"torn\": ', NULL, 2, 1.5, 1.5)")
+        if not has_table:
+            old.execute("DROP TABLE launches")
+    old.close()
+    store = Store(tmp_path)
+    kinds = store.database.rows("SELECT digest, kind FROM launches ORDER BY id")
+    assert kinds == ([*((kind, kind) for kind in launches), ("torn", "compile")] if has_table else [])
+    assert store.overview.uses() == ({1: Use(1.5, 1.5, launches=4, runs=2, was_run=True)} if has_table else {})
     assert store.database.rows("PRAGMA user_version") == [(SCHEMA,)]
 
 

@@ -135,6 +135,21 @@ def test_a_listing_decodes_the_last_launch_of_a_version_and_counts_all() -> None
     assert (row.launches, str(row.status)) == (15, "launched")
 
 
+def test_a_listing_reads_of_many_launches_those_that_it_shows_alone() -> None:
+    store = Store(None)
+    added = store.add(ADD, "a", "k")
+    timed = replace(hostile.LAUNCH, where="gpu", config="fast", device="H200")
+    store.history.add_launch(added.id, timed, seconds=1e-3)
+    store.history.add_launch(added.id, replace(timed, grid=(6, 1, 1)), seconds=1e-2)
+    for grid in range(1, 30):
+        store.history.add_launch(added.id, replace(hostile.LAUNCH, grid=(grid, 1, 1)))
+    store.history.add_launch(added.id, replace(hostile.LAUNCH, by="run"), count=3)
+    damage(store, "launches", "launch", "id BETWEEN 2 AND 30")
+    with reading_no_broken_row():
+        (row,) = search(store).rows
+    assert (row.launches, row.runs, row.best_ms, row.config, row.last_config) == (31, 3, 1.0, "fast", "BLOCK=64")
+
+
 def test_the_newest_version_of_a_name_is_found_without_a_look_at_the_others() -> None:
     store = store_of(3)
     damage(store, "versions", "closure", "version < 3")
