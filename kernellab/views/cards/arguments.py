@@ -93,7 +93,7 @@ def value_words(value: ArgumentValue | None) -> str:
 def narrow_words(argument: ArgumentReport) -> str:
     """Describe the narrow accesses of an argument that is not divisible by 16; "" without any.
 
-    For instance: ``1,000 is not divisible by 16: loads of 2 bytes (lines 7, 12), 16 if it were``.
+    For instance: ``1,000 is not divisible by 16: loads of 2 bytes (lines 7, 12); 16 if it and stride were``.
     """
     if not argument.narrow:
         return ""
@@ -105,7 +105,8 @@ def narrow_words(argument: ArgumentReport) -> str:
         where = f" ({elements.lines_words(tuple(lines))})" if lines else ""
         parts.append(f"{_WORDS[kind]} of {plural(width, 'byte')}{where}")
     widest = max(access.possible_bytes for access in argument.narrow)
-    return f"{_divisor_words(argument.value)}: {', '.join(parts)}; {widest} if it were"
+    all_of = ["it", *dict.fromkeys(name for access in argument.narrow for name in access.also)]
+    return f"{_divisor_words(argument.value)}: {', '.join(parts)}; {widest} if {' and '.join(all_of)} were"
 
 
 def _divisor_words(value: ArgumentValue | None) -> str:
