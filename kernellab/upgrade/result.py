@@ -161,8 +161,9 @@ class Upgrade(Displayable):
         """The versions, and the number of winners by outcome, in words."""
         counts = {outcome: sum(row.outcome is outcome for row in self.winners) for outcome in UpgradeOutcome}
         words = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
-        versions = f"Triton {' and '.join(self.before) or 'other versions'} to {self.after}"
-        return f"{versions}: {words or 'no stored winner'}"
+        if not self.before:
+            return f"Triton {self.after}: no winner of another version is stored"
+        return f"Triton {' and '.join(self.before)} to {self.after}: {words or 'no stored winner'}"
 
     @cached_property
     def frame(self) -> pandas.DataFrame:
