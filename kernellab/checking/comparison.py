@@ -153,7 +153,8 @@ def error_text(checks: Sequence[Check]) -> str:
     largest = f"max error {max(check.max_error for check in checks):.2g}"
     if not widest.wide:
         return largest
-    return f"{largest}; wide tolerance: {widest.tolerance:.2g}, {widest.wide:.2g} of the largest element"
+    of = f" of {widest.argument}" if len(checks) > 1 else ""
+    return f"{largest}; wide tolerance{of}: {widest.tolerance:.2g} ({100 * widest.wide:.2g} % of the largest element)"
 
 
 def compare(
