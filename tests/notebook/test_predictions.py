@@ -51,7 +51,9 @@ def predicted_line(text: str) -> str:
 def test_the_card_predicts_the_time_on_the_device_of_the_target(notebook: Notebook) -> None:
     text = card(notebook)
     assert predicted_line(text).startswith("Predicted ")
-    assert " on H100, limited by launch overhead; " in text.replace("\n    ", " ")
+    assert (
+        " on H100, limited by launch overhead.\n" in text.replace("\n    ", " ") + "\n"
+    )  # without a share of its bound
     prediction = notebook.names["report"].kernels[0].prediction
     assert prediction.low_ms < prediction.time_ms < prediction.high_ms
     (facts,) = summary(notebook.names["report"])
