@@ -157,6 +157,14 @@ def error_text(checks: Sequence[Check]) -> str:
     return f"{largest}; wide tolerance{of}: {widest.tolerance:.2g} ({100 * widest.wide:.2g} % of the largest element)"
 
 
+def matching_text(checks: Sequence[Check]) -> str:
+    """Return outputs that equal one reference, in words: ``out_ptr matches x + y; max error 0``; "" for none."""
+    if not checks:
+        return ""
+    outputs, verb = ", ".join(check.argument for check in checks), "matches" if len(checks) == 1 else "match"
+    return f"{outputs} {verb} {checks[0].expression}; {error_text(checks)}"
+
+
 def compare(
     expression: str,
     values: Mapping[str, ExpectedValue],

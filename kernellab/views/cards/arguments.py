@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
-from kernellab.checking.comparison import EDGES, Check, ErrorHistogram, WorstElement, error_text, number_text
+from kernellab.checking.comparison import EDGES, Check, ErrorHistogram, WorstElement, matching_text, number_text
 from kernellab.compile.argument_values import ArgumentValue
 from kernellab.errors import plural
 from kernellab.ir.effects import Effects
@@ -290,9 +290,8 @@ def check_words(checks: Sequence[Check], stores: Mapping[str, Sequence[int]]) ->
             equal.setdefault(check.expression, []).append(check)
         else:
             yield False, _differing_words(check, tuple(stores.get(check.argument, ())))
-    for expression, group in equal.items():
-        outputs, verb = ", ".join(check.argument for check in group), "matches" if len(group) == 1 else "match"
-        yield True, f"{outputs} {verb} {expression}; {error_text(group)}"
+    for group in equal.values():
+        yield True, matching_text(group)
 
 
 def _differing_words(check: Check, lines: tuple[int, ...]) -> str:
