@@ -90,7 +90,7 @@ count_bins[(1,)](bins, counts)
 def test_the_card_says_why_a_launch_with_changed_integers_has_no_time(notebook: Notebook) -> None:
     notebook.run("bins, counts = torch.arange(64) % 8, torch.zeros(8, dtype=torch.int32)")
     text = " ".join(str(notebook.triton(COUNT_BINS).shown[-1]["text/plain"]).split())
-    assert "No time is predicted here: it depends on integers, some of which the launch changed; " in text
+    assert "No time is predicted here: it may depend on integers that the launch changed; " in text
     assert "%triton_predict count_bins@1 predicts it." in text
     predicted = notebook.run("%triton_predict count_bins@1")
     assert predicted.error is None
