@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 import sys
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 
@@ -139,7 +140,8 @@ def parse_target(text: str) -> Target:
     target = well_formed_target(_TARGETS_OF_MODELS.get(model_name(text), text))
     if target is not None and str(target) in known_targets():
         return target
-    raise UnknownTarget(f"target is {value_text(text)}; expected one of {', '.join(known_targets())}.{_hint(text)}")
+    choices = f"one of {', '.join(known_targets())}, or a model such as h100"
+    raise UnknownTarget(f"target is {value_text(text)}; expected {choices}.{_hint(text)}")
 
 
 def well_formed_target(text: str) -> Target | None:
@@ -192,6 +194,7 @@ def _hint(text: str) -> str:
     number = re.sub(r"^sm|[.a]", "", word)
     meant = [_TARGETS_OF_MODELS[word]] if word in _TARGETS_OF_MODELS else []
     meant += [target for target in known_targets() if target in (f"cuda:{number}", f"hip:{word}")]
+    meant += get_close_matches(word, sorted(_TARGETS_OF_MODELS), 1, 0.75)
     return f" Did you mean {meant[0]}?" if meant else ""
 
 

@@ -20,6 +20,7 @@ import kernellab
 from kernellab.errors import CheckFailed, LaunchError, OutOfBounds, UnknownTarget, UsageError, WorkerTimeout
 from kernellab.ir.operations import Access
 from kernellab.target import parse_target
+from kernellab.views.cards.results import run_card
 from tests import samples
 from tests.alone import run_with_lab
 from tests.labs import shared_lab
@@ -187,6 +188,14 @@ def test_an_exception_of_the_grid_function_comes_through_as_itself(lab: kernella
         lab.bind(samples.add_kernel)[failing](*tensors(), N, BLOCK=128)
     assert not isinstance(caught.value, kernellab.KernellabError)
     assert caught.traceback[-1].name == "failing"
+
+
+def test_a_run_says_which_outputs_match_its_reference(lab: kernellab.Lab) -> None:
+    x, y, out = (torch.ones(64) for _ in range(3))
+    run = lab.run(samples.add_kernel, (1,), x, y, out, 64, BLOCK=64, check=lambda x_ptr, y_ptr: x_ptr + y_ptr)
+    assert run.matches == "out_ptr matches the expression; max error 0"
+    assert run.matches in run_card(run).text()
+    assert not lab.run(samples.add_kernel, (1,), x, y, out, 64, BLOCK=64).matches
 
 
 def test_run_says_what_changed(lab: kernellab.Lab) -> None:

@@ -51,6 +51,8 @@ def test_anything_else_is_refused_with_the_choices(text: str) -> None:
         ("cuda:9.0", "cuda:90"),
         ("100", "cuda:100"),
         ("gfx942", "hip:gfx942"),
+        ("h100x", "h100"),
+        ("rtx 4091", "rtx4090"),
     ],
 )
 def test_a_model_or_an_architecture_alone_is_answered_with_its_target(text: str, meant: str) -> None:

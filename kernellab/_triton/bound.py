@@ -203,7 +203,8 @@ class BoundKernel(JITFunction):  # type: ignore[misc]
             yield
         except OutOfResources as exc:
             what = f"it needs {exc.required:,} {_RESOURCES.get(exc.name, exc.name)} and the limit is {exc.limit:,}"
-            message = f"{self.__name__} cannot run on this target: {what}. Use smaller blocks, fewer stages or warps."
+            remedy = "fewer warps" if exc.name == "threads" else "smaller blocks, fewer stages or warps"
+            message = f"{self.__name__} cannot run on this target: {what}. Use {remedy}."
             raise CannotRun(message, kernel=self.__name__) from exc
 
     def _compile(self, src: Any, target: Any = None, options: Any = None, _env_vars: Any = None) -> Any:

@@ -206,12 +206,13 @@ _WHAT_FITS = "tensors, numbers, tuples or None; torch.as_tensor(values) makes a 
 def argument_error(function: Any, args: tuple[Any, ...], meta: Mapping[str, Any], exc: Exception) -> LaunchError:
     """The error for arguments that Triton's binder refused, with the names of those of an odd type."""
     arguments = {**dict(zip(function.arg_names, args, strict=False)), **meta}
-    problem = launch_problem(function, args, meta) or _refusal_message(function.__name__, arguments, exc)
+    problem = launch_problem(function, args, meta) or _refusal_message(function, arguments, exc)
     return LaunchError(problem, kernel=function.__name__, detail=str(exc))
 
 
-def _refusal_message(kernel: str, arguments: Mapping[str, Any], exc: Exception) -> str:
-    """The message for values that Triton's binder refuses: too wide numbers, nested tuples, objects."""
+def _refusal_message(function: Any, arguments: Mapping[str, Any], exc: Exception) -> str:
+    """The message for values that Triton's binder refuses: too wide numbers, nested tuples, texts, objects."""
+    kernel = function.__name__
     wide = [name for name, v in arguments.items() if isinstance(v, int) and not -(2**63) <= v < 2**64]
     if wide:
         return f"{wide[0]} of {kernel} is {arguments[wide[0]]}; a kernel takes numbers of 64 bits at most."
@@ -219,7 +220,12 @@ def _refusal_message(kernel: str, arguments: Mapping[str, Any], exc: Exception) 
     if nested and "unhashable" in str(exc):
         cannot = f"which Triton {triton.__version__} cannot launch"
         return f"{nested[0]} of {kernel} is a tuple with a tuple in it, {cannot}. Pass all members in one tuple."
-    odd = [f"{name} is a {type(v).__module__}.{type(v).__qualname__}" for name, v in arguments.items() if _is_odd(v)]
+    dynamic = {parameter.name for parameter in function.params if not parameter.is_constexpr}
+    odd = [
+        f"{name} is a {f'{type(v).__module__}.'.removeprefix('builtins.')}{type(v).__qualname__}"
+        for name, v in arguments.items()
+        if _is_odd(v) or (isinstance(v, str) and name in dynamic)
+    ]
     return f"{kernel} cannot take these arguments: {'; '.join(odd) or first_line(exc)}. Pass {_WHAT_FITS}."
 
 

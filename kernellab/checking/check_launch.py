@@ -43,8 +43,8 @@ _FILLS = {"0": 0.0, '-float("inf")': -math.inf, 'float("inf")': math.inf, "1": 1
 
 def launch_once(
     runtime: Runtime, bound: Any, grid: Any, args: tuple[Any, ...], meta: dict[str, Any], check: Any, **options: Any
-) -> Recorder:
-    """Launch a bound kernel once and return its recorder; ``options`` are those of a `Recorder`.
+) -> tuple[Recorder, list[Check]]:
+    """Launch a bound kernel once; return its recorder and how its outputs compare. ``options`` are a `Recorder`'s.
 
     ``check`` is the user's reference, or None. It is computed before the launch, from copies.
 
@@ -59,11 +59,13 @@ def launch_once(
         reference = reference_of(check_of(check), named_arguments(function, args, meta))
     with runtime.recording(**options, poison=reference is not None) as recorder:
         bound.launcher.launch_and_learn(grid, *args, **meta)
+    checks = list[Check]()
     if reference is not None:
         for record in recorder.records.values():
             for result in check_outputs(reference, check_of(check), record, recorder, runtime):
                 require_equal(result, record.compiled.kernel)
-    return recorder
+                checks.append(result)
+    return recorder, checks
 
 
 def check_last_launch(

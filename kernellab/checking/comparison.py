@@ -154,7 +154,16 @@ def error_text(checks: Sequence[Check]) -> str:
     largest = f"max error {max(check.max_error for check in checks):.2g}"
     if not widest.wide:
         return largest
-    return f"{largest}; wide tolerance: {widest.tolerance:.2g}, {widest.wide:.2g} of the largest element"
+    of = f" of {widest.argument}" if len(checks) > 1 else ""
+    return f"{largest}; wide tolerance{of}: {widest.tolerance:.2g} ({100 * widest.wide:.2g} % of the largest element)"
+
+
+def matching_text(checks: Sequence[Check]) -> str:
+    """Return outputs that equal one reference, in words: ``out_ptr matches x + y; max error 0``; "" for none."""
+    if not checks:
+        return ""
+    outputs, verb = ", ".join(check.argument for check in checks), "matches" if len(checks) == 1 else "match"
+    return f"{outputs} {verb} {checks[0].expression}; {error_text(checks)}"
 
 
 def compare(

@@ -86,7 +86,7 @@ def run_command(lab: Lab, args: Namespace) -> Answer:
     with reference_blamed(launch.file, check):
         run = lab.run(launch.kernel, launch.grid, *launch.args, **options, **launch.named)
     data = {**_about(launch.file), "target": str(lab.target), **as_data.run_data(run, named)}
-    return Answer(data, lambda: results.run_card(run, named).text())
+    return Answer(data, lambda: results.run_card(run).text())
 
 
 def traffic_command(lab: Lab, args: Namespace) -> Answer:

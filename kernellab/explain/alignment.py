@@ -230,12 +230,16 @@ _RULES: dict[str, Callable[[_DivisibilityAnalysis, Operation], Divisibility]] = 
 
 @dataclass(frozen=True, slots=True)
 class NarrowAccess:
-    """A load or store that moves ``width_bytes`` per thread and instruction, where ``possible_bytes`` would fit."""
+    """A load or store that moves ``width_bytes`` per thread and instruction, where ``possible_bytes`` would fit.
+
+    ``also`` are the other arguments that have to be divisible by 16, too.
+    """
 
     kind: Access
     line: int | None
     width_bytes: int
     possible_bytes: int
+    also: tuple[str, ...] = ()
 
 
 def narrow_accesses(compiled: Compiled, arguments: Mapping[str, Any]) -> Mapping[str, tuple[NarrowAccess, ...]]:
@@ -256,8 +260,10 @@ def narrow_accesses(compiled: Compiled, arguments: Mapping[str, Any]) -> Mapping
             continue
         access = _narrow_access(compiled, operation, profile)
         if access is not None:
-            for name in _limiting_arguments(compiled, operation, access, arguments):
-                accesses_by_argument.setdefault(name, {})[access] = None
+            names = _limiting_arguments(compiled, operation, access, arguments)
+            for name in names:
+                also = tuple(other for other in compiled.graph.kernel.parameters if other in names - {name})
+                accesses_by_argument.setdefault(name, {})[replace(access, also=also)] = None
     return {name: tuple(accesses) for name, accesses in accesses_by_argument.items()}
 
 

@@ -7,6 +7,7 @@ finding; one outside the storage, or inside another argument, is a fault, and th
 from __future__ import annotations
 
 import ctypes
+import math
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -317,8 +318,10 @@ class CheckedMemory:
     def _out_of_bounds_fault(
         self, region: MemoryRegion, strays: Array, where: str, access: AccessKind, active: int, masked: bool
     ) -> AccessFault:
-        first, size = int(strays[0]), region.spec.span_bytes // region.spec.itemsize
-        extent = f"elements 0 to {size - 1} ({region.spec.span_bytes} bytes)" if size else "no elements"
+        spec, first = region.spec, int(strays[0])
+        size = spec.span_bytes // spec.itemsize
+        layout = "" if size == math.prod(spec.shape) else f"; shape {spec.shape}, strides {spec.strides}"
+        extent = f"elements 0 to {size - 1} ({spec.span_bytes} bytes{layout})" if size else "no elements"
         text = (
             f"{access} of {region.name} out of bounds: element {region.element_index(first)} "
             f"(byte {first - region.start}){where}; {region.name} has {extent}. Program {self.findings.program}, "

@@ -86,7 +86,8 @@ class Trial:
     ``distribution`` names how the inputs were drawn, ``varied`` the input that alone was drawn anew, or None, and
     ``layout`` their layout in memory, such as ``strided``.
     ``device`` is ``cpu``, or the name of a GPU. ``outcome`` is ``right``, ``wrong``, ``unsafe``, ``refused`` or
-    ``not asked``: the reference itself, in the precision of the inputs, leaves its bounds on such inputs.
+    ``not asked``: the reference itself, in the precision of the inputs, leaves its bounds on such inputs, or is more
+    than the sums and products that a ring has.
     """
 
     sizes: tuple[tuple[str, Any], ...]

@@ -107,16 +107,17 @@ class Lab(LooksInside):
             KernellabError: it does not compile, cannot run on the target, or fails while it runs.
         """
         from kernellab.checking.check_launch import launch_once  # keeps `import kernellab` light
+        from kernellab.checking.comparison import matching_text
 
         bound = self.bind(kernel)
         grid = grid_for_launch("lab.run", kernel, grid, args, meta)
         if algebra:
             return self._run_in_algebra(bound, grid, args, meta, timeout_s, check)
         options = {"timeout_s": timeout_s, "interpret": interpret, "uninitialised": frozenset(uninitialised)}
-        recorder = launch_once(self.launches, bound, grid, args, meta, check, **options)
+        recorder, checks = launch_once(self.launches, bound, grid, args, meta, check, **options)
         for record in recorder.records.values():
             remember(self.kernels, kernel, record, by="run")
-        return recorder.last_run(bound)
+        return replace(recorder.last_run(bound), matches=matching_text(checks))
 
     def layouts(self, kernel: Kernel, /, *args: Any, target: str | None = None, **meta: Any) -> Layouts:
         """Return the layouts of a kernel's TTGIR: the warp, lane and register, or bank, of each element."""

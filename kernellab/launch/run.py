@@ -170,7 +170,8 @@ class Run(Drawable):
     holds memory (0 where nothing did); ``where`` is ``"interpreter"`` or ``"gpu"``. ``output`` is what the kernel
     printed. ``notes`` are remarks on how it was run ("bf16 arithmetic is rounded after each operation").
     ``arguments`` are the shapes and values of the launch, by name, of a run that `Lab.run` returns. ``unmodelled``
-    names operations that a run in the algebra does not model.
+    names operations that a run in the algebra does not model. ``matches`` says which outputs equal the reference that
+    `Lab.run` was given, "" without one.
     """
 
     kernel: str
@@ -183,6 +184,7 @@ class Run(Drawable):
     notes: tuple[str, ...] = ()
     arguments: Mapping[str, ArgumentValue] = field(default_factory=dict)
     unmodelled: tuple[str, ...] = ()
+    matches: str = ""
 
 
 _WARNINGS_AT_MOST = 3

@@ -102,7 +102,7 @@ class RequestedPrediction:
         if self.asked is not None and not self.asked.answers:
             why = "its worker ended before it was there"
         elif self.has_changed_integers and (self.asked is None or self.asked.answer().needs_contents):
-            why = "it depends on integers, some of which the launch changed"
+            why = "it may depend on integers that the launch changed"
         else:
             why = "that takes too long for a card"
         words = f"No time is predicted here: {why}; %triton_predict {kernel.label} predicts it."

@@ -88,11 +88,8 @@ class ProposedSpace:
         by_grid = [role.name for role in fixed if role.reason == FIXED_GRID]
         others = [f"{role.name}={role.value} ({role.reason})" for role in fixed if role.reason != FIXED_GRID]
         if by_grid:
-            names = ", ".join(by_grid)
-            sizes = ", ".join(f'triton.cdiv(n, meta["{name}"])' for name in by_grid)
-            notes.append(
-                f"The grid is fixed: pass a function of meta to vary {names}, such as lambda meta: ({sizes},)."
-            )
+            example = f', such as lambda meta: (triton.cdiv(n, meta["{by_grid[0]}"]),)' if len(by_grid) == 1 else ""
+            notes.append(f"The grid is fixed: pass a function of meta to vary {', '.join(by_grid)}{example}.")
         if others:
             notes.append(f"Not varied: {'; '.join(others)}. configs= gives values of your own.")
         return tuple(notes)

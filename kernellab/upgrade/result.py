@@ -161,8 +161,9 @@ class Upgrade(Displayable):
         """The versions, and the number of winners by outcome, in words."""
         counts = Counter(row.outcome for row in self.winners)
         words = ", ".join(f"{counts[outcome]} {outcome}" for outcome in UpgradeOutcome if counts[outcome])
-        versions = f"Triton {' and '.join(self.before) or 'other versions'} to {self.after}"
-        return f"{versions}: {words or 'no stored winner'}"
+        if not self.before:
+            return f"Triton {self.after}: no winner of another version is stored"
+        return f"Triton {' and '.join(self.before)} to {self.after}: {words or 'no stored winner'}"
 
     @cached_property
     def frame(self) -> pandas.DataFrame:

@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, TypeVar
 
 from kernellab.errors import share_text, three_digits, time_text
+from kernellab.explain.model import Bottleneck
 from kernellab.ir.operations import Access
 from kernellab.views.palette import fill_in
 
@@ -47,9 +48,13 @@ def predicted_words(time_ms: float, low_ms: float, high_ms: float) -> str:
 
 
 def prediction_sentence(prediction: Prediction) -> str:
-    """Return ``Predicted 37 us (28 us to 47 us) on H200, limited by HBM; 80 % of the roofline.``"""
+    """Return ``Predicted 37 us (28 us to 47 us) on H200, limited by HBM; 80 % of the roofline.``
+
+    The share is left out of launches that overhead limits: the roofline bound includes it, so all of them are near.
+    """
     time = predicted_words(prediction.time_ms, prediction.low_ms, prediction.high_ms)
-    share = f"; {share_text(prediction.share)} of the roofline"
+    is_overhead = prediction.bound == Bottleneck.LAUNCH
+    share = "" if is_overhead else f"; {share_text(prediction.share)} of the roofline"
     return f"Predicted {time} on {prediction.device}, limited by {prediction.bound}{share}."
 
 

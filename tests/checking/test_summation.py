@@ -153,8 +153,10 @@ def test_a_wide_tolerance_stands_beside_the_verdict_and_a_narrow_one_does_not() 
     reference = reference_for(lambda x: x.sum(), x)
     check = checked(reference, x.double().sum().float())
     assert check.wide == pytest.approx(check.tolerance / float(x.double().sum()))
-    assert "; wide tolerance: " in error_text([check])
+    share = f"({100 * check.wide:.2g} % of the largest element)"
+    assert error_text([check]).endswith(f"; wide tolerance: {check.tolerance:.2g} {share}")
     narrow = checked(reference_for(lambda x: x + 1, x), x + 1)
+    assert f"; wide tolerance of {check.argument}: " in error_text([check, narrow])
     assert not narrow.wide
     assert error_text([narrow]) == f"max error {narrow.max_error:.2g}"
 

@@ -43,8 +43,16 @@ def test_an_undivided_stride_or_bound_narrows_what_it_takes_part_in(
     for accesses in found.values():
         assert [each.kind for each in accesses] == [Access.READ, Access.WRITE]
         assert {(each.width_bytes, each.possible_bytes) for each in accesses} == {(width, 16)}
-    assert set(narrow_accesses(compile_rows(lab, 1024, 1000, dtype), {})) == {"n"}
-    assert set(narrow_accesses(compile_rows(lab, 1000, 1024, dtype), {})) == {"stride"}
+    assert {name: {each.also for each in accesses} for name, accesses in found.items()} == {
+        "stride": {("n",)},  # divisible by itself, it would widen nothing
+        "n": {("stride",)},
+    }
+    for alone, compiled in (
+        ("n", compile_rows(lab, 1024, 1000, dtype)),
+        ("stride", compile_rows(lab, 1000, 1024, dtype)),
+    ):
+        assert {each.also for each in narrow_accesses(compiled, {})[alone]} == {()}
+        assert set(narrow_accesses(compiled, {})) == {alone}
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])

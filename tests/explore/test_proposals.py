@@ -78,6 +78,15 @@ def test_a_grid_of_numbers_gets_a_slider_and_a_remark() -> None:
     assert "The grid is 4 whatever BLOCK is" in plan.notes[0]
 
 
+def test_a_grid_of_numbers_under_two_blocks_is_said_to_follow_neither_of_them() -> None:
+    given = {"x_ptr": "tensor", "out_ptr": "tensor", "n": 1000, "BLOCK_T": 16, "BLOCK_D": 32}
+    blocks = ("BLOCK_T", "BLOCK_D")
+    parameters = (*ADD.parameters[:3], *blocks)
+    subject = dataclasses.replace(ADD, grid=(4, 1, 1), given=given, parameters=parameters, constexprs=frozenset(blocks))
+    note = plan_controls(subject, {}).notes[0]
+    assert note.startswith("The grid is 4 whatever BLOCK_T and BLOCK_D are; pass a function of those")
+
+
 def test_a_range_of_the_grid_starts_at_the_grid() -> None:
     found = names(dataclasses.replace(ADD, grid=(4, 1, 1)), grid_x=(1, 64), BLOCK=[64])
     assert found["grid_x"] == (tuple(range(1, 65)), 4)

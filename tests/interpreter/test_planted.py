@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -54,6 +55,11 @@ def test_an_out_of_bounds_error_counts_lanes_and_programs(launch: Launch) -> Non
     assert "28 of 64 active lanes, no mask" in error.message
     assert "Program (1, 0, 0)" in error.message
     assert "Affected: 156 lanes in 3 of 4 programs." in error.message
+
+
+def test_an_access_beyond_an_expanded_tensor_shows_its_shape_and_strides(launch: Launch) -> None:
+    error = failure(launch, planted.copy_without_mask, (1,), block(1).expand(64), block(64), 64, BLOCK=64)
+    assert re.search(r"has elements 0 to 0 \(4 bytes; shape \(64,\), strides \(0,\)\)", error.message)
 
 
 def test_a_bug_in_a_helper_is_shown_at_the_helper(launch: Launch) -> None:

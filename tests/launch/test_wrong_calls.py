@@ -14,7 +14,7 @@ import triton.language as tl
 from packaging.version import Version
 
 import kernellab
-from kernellab.errors import LaunchError, UnknownName, UsageError, value_text
+from kernellab.errors import CannotRun, LaunchError, UnknownName, UsageError, value_text
 from kernellab.launch.calls import launch_error
 from kernellab.target import parse_target
 from kernellab.tune import Space
@@ -75,6 +75,24 @@ def test_magics_with_random_words_are_told_what_is_wrong(tmp_path: Path, monkeyp
         shell.user_ns["add_kernel"] = lab.bind(samples.add_kernel)
         lab.kernels.add(shell.user_ns["add_kernel"])
         assert_told(list(outcomes_of_magics(shell, 300, seed=11)))
+
+
+@triton.jit
+def add_of_a_mode(x, y, out, n, mode: tl.constexpr):
+    tl.store(out, tl.load(x) + tl.load(y) * n)
+
+
+def test_a_text_or_a_list_in_the_place_of_a_number_is_named(lab: kernellab.Lab) -> None:
+    x = torch.zeros(4)
+    for value, kind in (("4", "str"), ([4], "list")):
+        with pytest.raises(LaunchError, match=rf"cannot take these arguments: n is a {kind}\. Pass tensors"):
+            lab.run(add_of_a_mode, (1,), x, x, x, value, mode="fast")
+
+
+def test_too_many_threads_are_answered_with_fewer_warps(lab: kernellab.Lab) -> None:
+    x = torch.zeros(4)
+    with pytest.raises(CannotRun, match=r"2,048 threads and the limit is 1,024\. Use fewer warps\.$"):
+        lab.bind(samples.add_kernel)[(1,)](x, x, x, 4, BLOCK=16, num_warps=64)
 
 
 @triton.jit

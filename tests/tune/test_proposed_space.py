@@ -124,6 +124,13 @@ def test_a_fixed_grid_keeps_the_blocks_and_says_so(lab: kernellab.Lab) -> None:
     assert f"The grid is fixed: pass a function of meta to vary BLOCK, such as {example}." in space.notes
 
 
+def test_a_fixed_grid_under_two_blocks_comes_without_an_example(lab: kernellab.Lab) -> None:
+    case = proposed_cases()["unmasked matmul"]
+    grid = case.grid({**case.arguments, **case.meta})
+    (note,) = (note for note in propose(lab, case.kernel, grid, **case.arguments, **case.meta).notes if "fixed" in note)
+    assert note == "The grid is fixed: pass a function of meta to vary BM, BN."
+
+
 def test_a_fixed_grid_of_an_attention_leaves_the_blocks_of_its_loop_to_vary(lab: kernellab.Lab) -> None:
     case = proposed_cases()["attention"]
     grid = case.grid({**case.arguments, **case.meta})

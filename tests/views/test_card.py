@@ -13,6 +13,7 @@ from kernellab.explain.alignment import NarrowAccess
 from kernellab.ir.operations import Access
 from kernellab.launch.run import Finding, FindingKind, Severity
 from kernellab.views.blocks import WIDTH, Message
+from kernellab.views.cards.arguments import narrow_words
 from kernellab.views.cards.card import cell_card
 from kernellab.views.report import KernelReport
 from tests.views.reports import RESOURCES, cell_of, launches
@@ -135,6 +136,12 @@ def test_what_an_undivided_size_costs_stands_in_its_row(report: Reports) -> None
     words = "1,000 is not divisible by 16: loads of 2 bytes (line 7), stores of 2 bytes (line 9); 16 if it were"
     for text in (Reader(cell_card(cell, graphs=False).html()).text, cell_card(cell).text()):
         assert words in " ".join(text.split())
+
+
+def test_a_size_that_widens_an_access_only_with_others_names_them(report: Reports) -> None:
+    kernel = report("add")
+    narrow = (NarrowAccess(Access.READ, 7, 2, 16, also=("stride", "n")), NarrowAccess(Access.WRITE, 9, 2, 16))
+    assert narrow_words(replace(kernel.arguments[0], narrow=narrow)).endswith("; 16 if it and stride and n were")
 
 
 def test_a_failed_check_gives_its_worst_error_with_its_tolerance_and_the_line_that_stores(report: Reports) -> None:

@@ -49,6 +49,11 @@ def test_the_card_lists_what_is_suspect_with_both_figures_and_where_the_stages_p
     assert lines[-1].endswith("A note.")
 
 
+def test_a_store_without_winners_of_another_version_says_so() -> None:
+    nothing = Upgrade((), (), AFTER, "store", ())
+    assert nothing.text == "Triton 3.9.0: no winner of another version is stored"
+
+
 def test_a_neighbour_that_is_predicted_faster_is_named() -> None:
     better = snapshot(triton=AFTER, predicted_ms=0.05)
     near = compared_row("worse@2", "n=4096", "BLOCK=128", snapshot(), better, is_winner=False)

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
-from kernellab.checking.comparison import EDGES, Check, ErrorHistogram, WorstElement, error_text, number_text
+from kernellab.checking.comparison import EDGES, Check, ErrorHistogram, WorstElement, matching_text, number_text
 from kernellab.compile.argument_values import ArgumentValue
 from kernellab.errors import plural
 from kernellab.ir.effects import Effects
@@ -93,7 +93,7 @@ def value_words(value: ArgumentValue | None) -> str:
 def narrow_words(argument: ArgumentReport) -> str:
     """Describe the narrow accesses of an argument that is not divisible by 16; "" without any.
 
-    For instance: ``1,000 is not divisible by 16: loads of 2 bytes (lines 7, 12), 16 if it were``.
+    For instance: ``1,000 is not divisible by 16: loads of 2 bytes (lines 7, 12); 16 if it and stride were``.
     """
     if not argument.narrow:
         return ""
@@ -105,7 +105,8 @@ def narrow_words(argument: ArgumentReport) -> str:
         where = f" ({elements.lines_words(tuple(lines))})" if lines else ""
         parts.append(f"{_WORDS[kind]} of {plural(width, 'byte')}{where}")
     widest = max(access.possible_bytes for access in argument.narrow)
-    return f"{_divisor_words(argument.value)}: {', '.join(parts)}; {widest} if it were"
+    all_of = ["it", *dict.fromkeys(name for access in argument.narrow for name in access.also)]
+    return f"{_divisor_words(argument.value)}: {', '.join(parts)}; {widest} if {' and '.join(all_of)} were"
 
 
 def _divisor_words(value: ArgumentValue | None) -> str:
@@ -290,9 +291,8 @@ def check_words(checks: Sequence[Check], stores: Mapping[str, Sequence[int]]) ->
             equal.setdefault(check.expression, []).append(check)
         else:
             yield False, _differing_words(check, tuple(stores.get(check.argument, ())))
-    for expression, group in equal.items():
-        outputs, verb = ", ".join(check.argument for check in group), "matches" if len(group) == 1 else "match"
-        yield True, f"{outputs} {verb} {expression}; {error_text(group)}"
+    for group in equal.values():
+        yield True, matching_text(group)
 
 
 def _differing_words(check: Check, lines: tuple[int, ...]) -> str:

@@ -92,18 +92,16 @@ def graph_card(graph: Graph) -> Card:
     return Card([Section(None, [Drawing(lambda: card.scrolling(graph), tree)])])
 
 
-def run_card(run: Run, reference: str | None = None) -> Card:
-    """Return the outcome of a launch: place, time, changes, findings.
-
-    ``reference`` names what its outputs were compared with and equal, None where they were not.
-    """
+def run_card(run: Run) -> Card:
+    """Return the outcome of a launch: place, time, what its outputs equal, changes, findings."""
     rows = [
         (name, value_words(value := run.arguments.get(name)), changes_words(count, value.elements if value else None))
         for name, count in run.changed.items()
     ]
     table = Table(_CHANGED, rows, left=_CHANGED).without_empty_columns()
     blocks: list[Block] = [
-        text_only([*table.lines()[1:], *([] if reference is None else [f"matches {reference}"])]),
+        *([Message(run.matches, "kl-note kl-good")] if run.matches else []),
+        text_only(table.lines()[1:]),
         *map(card.finding_alert, run.findings),
         *notes(run.notes, "note: "),
         Drawing(table.html),
