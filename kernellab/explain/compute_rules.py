@@ -226,7 +226,8 @@ def few_programs(facts: Facts) -> PerformanceFinding | None:
     if not leaves_idle(facts) or times.largest is Bottleneck.LAUNCH:
         return None
     advice = ", or more work per launch"
-    if facts.loop_trips > 0 or any(part.in_loop for part in (*facts.accesses, *facts.reductions, *facts.dots)):
+    parts = (facts.accesses, facts.reductions, facts.dots)
+    if facts.loop_trips > 0 or any(part.in_loop for group in parts for part in group):
         advice = ", or split the loop over programs (split-K, partial sums, one atomic per program)"
     text = (
         f"{plural(facts.programs, 'program')} for {many} SMs: {share_text(1 - facts.programs / many)} of the SMs idle. "
