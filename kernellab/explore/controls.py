@@ -315,11 +315,11 @@ def _notes(subject: Subject, controls: list[Control]) -> Iterable[str]:
     blocks = [control for control in controls if control.name in subject.constexprs]
     if subject.grid is not None and blocks and any(extent > 1 for extent in subject.grid):
         extents = " x ".join(str(extent) for extent in subject.grid if extent > 1)
-        names = " and ".join(control.name for control in blocks)
+        those = " and ".join(control.name for control in blocks)
         verb, function = "are", "a function of those that it depends on"
         if len(blocks) == 1:
-            verb, function = "is", f'a function, such as lambda meta: (triton.cdiv(n, meta["{names}"]),),'
-        yield f"The grid is {extents} whatever {names} {verb}; pass {function} to let it follow."
+            verb, function = "is", f'a function, such as lambda meta: (triton.cdiv(n, meta["{those}"]),),'
+        yield f"The grid is {extents} whatever {those} {verb}; pass {function} to let it follow."
     for argument, block in subject.blocks.items():
         names = [control.name for control in blocks if _is_integer(control.start) and control.start in block]
         if names:
