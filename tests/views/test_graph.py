@@ -48,6 +48,11 @@ def edge_between(diagram: Diagram, tail: Node, head: Node) -> Edge | None:
     return next((edge for edge in diagram.edges if (edge.tail, edge.head) == (tail.id, head.id)), None)
 
 
+def test_only_the_whole_of_an_expression_has_the_name_of_its_variable(compiled: Kernels) -> None:
+    nodes = diagram_of(compiled("add").graph, view="operations").nodes
+    assert [node.lines[0] for node in nodes if node.lines[-1].startswith("x ")] == ["load"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(launches()))
 @pytest.mark.parametrize("view", ["operations", "source"])

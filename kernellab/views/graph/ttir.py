@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, product
 
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph, Location, Operation, Value, place_of
@@ -150,6 +150,18 @@ class _TtirView:
 class OperationView(_TtirView):
     """The boxes, arrows and frames of the picture by operation."""
 
+    @cached_property
+    def parts(self) -> set[int]:
+        """The values that stand in the expression of another one of the same name, in the same line."""
+        values = self.graph.values
+        return {
+            operand
+            for operation in self.graph.operations
+            for operand, result in product(operation.operands, operation.results[:1])
+            if values[operand].name == values[result].name
+            and values[operand].location.line == values[result].location.line
+        }
+
     def nodes(self) -> Iterator[Node]:
         """Yield a box per operation and carried value, in the order of the IR."""
         for function in self.graph.functions:  # the values that its blocks pass to each other
@@ -182,7 +194,7 @@ class OperationView(_TtirView):
         # The name and type of the result; of what is stored, where there is no result.
         shown = operation.results[:1] or (operation.operands[1:2] if touch else ())
         values = [self.graph.values[index] for index in shown]
-        details = [shorten(f"{value.name or ''}  {short_type(value)}".strip(), 44) for value in values]
+        details = [shorten(f"{self._variable(value)}  {short_type(value)}".strip(), 44) for value in values]
         if operation.name == "scf.for":
             kind, cluster = BoxKind.CONTROL, f"r{operation.regions[0]}"
             title, details = self._loop_words(operation)
@@ -202,6 +214,10 @@ class OperationView(_TtirView):
             (operation.index, *(inner.index for inner in folded)),
             self.source.other(place),
         )
+
+    def _variable(self, value: Value) -> str:
+        """Return the variable that holds a value; "" of a part of its expression, which Triton gives the same name."""
+        return "" if value.index in self.parts else value.name or ""
 
     def _loop_words(self, operation: Operation) -> tuple[str, list[str]]:
         """Return the title of a loop, and its bounds where all of them have a name or are constants."""
