@@ -160,7 +160,7 @@ def summary_of(facts: Facts, times: Times, share: float | None, findings: Sequen
     if not findings and times.largest is not Bottleneck.LAUNCH and floor < _FAR_FROM_BOUND * total_s:
         end += " No rule says why it is so far from that bound: tune it, since another config may be faster."
     if facts.time_s is None:
-        took = f"Estimated {time_text(times.total)}"
+        took = f"Estimated {time_text(times.total)}" if facts.is_predictable else f"No estimate for {facts.target}"
     else:
         reached = "" if share is None else f", {share_text(share)} of the roofline"
         took = f"Measured {time_text(facts.time_s)}{reached}"

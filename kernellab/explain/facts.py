@@ -21,7 +21,8 @@ class DeviceRates:
     """The peak rates of a device: bytes and operations per second, measured on it or from a data sheet.
 
     ``tflops`` are those of the tensor cores by element type, and of ordinary units as ``fp32`` and ``fp64``.
-    ``latency_s`` is the latency of memory, ``launch_s`` the time of an empty launch, ``name`` the model's.
+    ``latency_s`` is the latency of memory, ``launch_s`` the time of an empty launch, 0 where it is unknown,
+    ``name`` the model's.
     """
 
     name: str
@@ -299,6 +300,11 @@ class Facts:
     stalls: Mapping[str, float] = field(default_factory=dict)
     line_shares: Mapping[int, float] = field(default_factory=dict)
     unknown: tuple[str, ...] = ()
+
+    @property
+    def is_predictable(self) -> bool:
+        """Whether the model knows the instructions of the target: those of NVIDIA's."""
+        return not self.target.startswith("hip:")
 
     @property
     def slots(self) -> int:

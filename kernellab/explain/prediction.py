@@ -61,7 +61,7 @@ def predict_facts(facts: Facts, unknown: tuple[str, ...] = ()) -> Prediction:
     Raises:
         UsageError: the launch is for an AMD device, whose instructions the model does not know.
     """
-    if facts.target.startswith("hip:"):
+    if not facts.is_predictable:
         raise UsageError(
             f"Times cannot be predicted for {facts.target}: the model counts NVIDIA's instructions. "
             "Give an NVIDIA device, such as device='h100', or measure on the GPU."

@@ -26,6 +26,8 @@ def test_a_launch_is_explained_for_another_target_and_the_lab_keeps_its_own(lab:
     found = lab.explain(*launch, target="hip:gfx942", BLOCK=64)
     assert found.target == "hip:gfx942"
     assert any("machine code of hip:gfx942 is not followed" in note for note in found.unknown)
+    assert "No estimate for hip:gfx942; roofline bound" in found.summary
+    assert found.times.launch == 0
     assert str(lab.target) == lab.explain(*launch, BLOCK=64).target == "cuda:90"
     with pytest.raises(UnknownTarget, match="target is 'cuda'; expected one of"):
         lab.explain(*launch, target="cuda", BLOCK=64)
