@@ -236,12 +236,9 @@ def stores_agree(left: Values, right: Values, tolerance: float) -> bool:
         return False
     largest: dict[str | None, float] = {}
     for (argument, *_), number in one.items():
-        if abs(number) < float("inf"):
+        if math.isfinite(number):
             largest[argument] = max(largest.get(argument, 0.0), abs(number))
-    return all(
-        _is_near(number, other[key], tolerance * max(largest.get(key[0], 0.0), abs(number)))
-        for key, number in one.items()
-    )
+    return all(_is_near(number, other[key], tolerance * largest.get(key[0], 0.0)) for key, number in one.items())
 
 
 def _is_near(one: float, other: float, allowed: float) -> bool:

@@ -121,6 +121,22 @@ def cancels(x, out, BLOCK: triton.language.constexpr):
     triton.language.store(out + offsets, small)
 
 
+@triton.jit
+def inverts(x, out, BLOCK: triton.language.constexpr, FOR_ZERO: triton.language.constexpr):
+    offsets = triton.language.arange(0, BLOCK)
+    value = triton.language.load(x + offsets)
+    triton.language.store(out + offsets, triton.language.where(value == 0, FOR_ZERO, 1 / value))
+
+
+def test_a_finite_number_in_the_place_of_an_infinite_one_is_a_difference(lab: kernellab.Lab) -> None:
+    arguments = {"x": torch.arange(16.0), "out": torch.zeros(16), "BLOCK": 16, "FOR_ZERO": float("inf")}
+    assert not lab.first_difference(inverts, {"FOR_ZERO": float("inf")}, (1,), **arguments)
+    for one, other in ((float("inf"), 3.0), (3.0, float("inf")), (float("inf"), -float("inf"))):
+        arguments["FOR_ZERO"] = one
+        difference = lab.first_difference(inverts, {"FOR_ZERO": other}, (1,), **arguments)
+        assert difference.numbers == (one, other)
+
+
 def test_a_line_that_loses_its_digits_is_found_against_float64(lab: kernellab.Lab) -> None:
     difference = lab.first_difference(cancels, "float64", (1,), torch.rand(16), torch.zeros(16), BLOCK=16)
     assert difference.texts[1] == "small = large - 1000000.0"
