@@ -12,7 +12,7 @@ import ctypes
 import os
 import resource
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -55,7 +55,7 @@ class Access:
 
 # ---- processes -----------------------------------------------------------------------------------------------------
 
-_PR_SET_PDEATHSIG, _PR_GET_DUMPABLE, _PR_SET_DUMPABLE, _PR_CAPBSET_DROP = 1, 3, 4, 24
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_CAPBSET_DROP = 1, 4, 24
 _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 36, 38, 22, 2
 _SIGKILL = 9
 
@@ -84,20 +84,6 @@ def adopt_orphans() -> None:
     """Make this process the parent of descendants that lose theirs."""
     with contextlib.suppress(OSError):
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-
-
-@contextlib.contextmanager
-def protect_this_process() -> Iterator[None]:
-    """Close this process's memory to others of its user: no ptrace, ``/proc/PID/mem`` or core dump of it inside.
-
-    Debuggers and profilers of the same user cannot attach either. A process with CAP_SYS_PTRACE still can.
-    """
-    before = _prctl(_PR_GET_DUMPABLE)
-    _prctl(_PR_SET_DUMPABLE, 0)
-    try:
-        yield
-    finally:
-        _prctl(_PR_SET_DUMPABLE, 1 if before == 1 else 0)  # 2 cannot be set, and protects as 0 does
 
 
 def close_to_others() -> None:
