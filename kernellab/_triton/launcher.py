@@ -282,7 +282,7 @@ class Launcher:
             return
         known = entries.get(key)
         inner = known[4] if known is not None and known[1] is choice else {}
-        if computed is not None and inner is not None:
+        if computed is not None:
             inner[computed] = compiled
         entries[key] = (*head, None, inner)
 

@@ -5,18 +5,35 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from itertools import combinations
 
 from kernellab.errors import time_text
 from kernellab.explain.causes import UNDERSTATED, Cause, PerformanceFinding, bytes_text, count_text
-from kernellab.explain.explanation import Explanation
+from kernellab.explain.explanation import Explanation, explain_facts
 from kernellab.explain.facts import AccessFacts, Facts
-from kernellab.explain.model import Bottleneck, leaves_idle, needed_bytes_in_flight, roofline_seconds, times_of
+from kernellab.explain.model import (
+    Bottleneck,
+    floor_seconds,
+    leaves_idle,
+    needed_bytes_in_flight,
+    roofline_seconds,
+    times_of,
+)
 
 MOSTLY_OVERHEAD = 2 / 3
 ROUNDED = 0.85  # of the time that a unit is shown with, which it may take at least in a measured launch
 NO_HELP = "a larger grid would hardly be faster"
+MEASURED = (0.6, 1.0, 3.0, 50.0)  # times of the estimate
 Figures = Mapping[str, float]
+
+
+def require_agreement(why: Explanation) -> None:
+    """Require an explanation to agree with itself, and those of the launch had it been measured."""
+    assert violations(why) == []
+    for factor in MEASURED:
+        time_s = max(factor * why.times.total, 0.95 * floor_seconds(why.facts))
+        assert violations(explain_facts(replace(why.facts, time_s=time_s))) == []
 
 
 def violations(why: Explanation) -> list[str]:

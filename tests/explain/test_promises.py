@@ -1,4 +1,7 @@
-"""The least speedup of a finding is one that its fix reaches: as the model predicts it, and as it was measured."""
+"""The least speedup of a finding is one that its fix reaches: as the model predicts it, and as it was measured.
+
+The explanations of the flawed kernels agree with themselves, too.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ from kernellab.explain.explanation import explain_facts
 from kernellab.explain.facts import Facts
 from kernellab.explain.model import times_of
 from tests.explain import advised
+from tests.explain.invariants import require_agreement
 from tests.explain.planted import KernelCall
 from tests.explain.planted_compute import (
     COMPUTE_PAIRS,
@@ -144,7 +148,9 @@ FIXES = (
 def test_the_least_speedup_is_one_that_the_fixed_kernel_reaches(lab: kernellab.Lab, fix: Fix) -> None:
     inputs = fix.inputs()
     grid, arguments = fix.slow.of(inputs)
-    slow = lab.explain(fix.slow.kernel, grid, **arguments).facts
+    why = lab.explain(fix.slow.kernel, grid, **arguments)
+    require_agreement(why)
+    slow = why.facts
     grid, arguments = fix.fixed.of(inputs)
     fixed = lab.predict(fix.fixed.kernel, grid, **arguments).facts
     assert fixed is not None
