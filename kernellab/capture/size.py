@@ -37,7 +37,7 @@ def _operator(operation: Callable[[Any, Any], Any], *, is_reflected: bool = Fals
 
 
 class _Expression:
-    """What numbers with an expression of symbols share: they are equal only if their expressions are, too."""
+    """A number with an expression of symbols: two are equal only if their expressions are, too."""
 
     expression: Any
 

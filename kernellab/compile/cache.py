@@ -110,14 +110,14 @@ class Compiler:
                 known = self._in_memory(digest) or self._from_disk(digest, job)
                 known = known or self._build_where_room_is(digest, job, stop)
                 with self._lock:
-                    self._hold(self._done, digest, (replace(known, from_cache=True), listing_of(known.folder)))
+                    self._remember(self._done, digest, (replace(known, from_cache=True), listing_of(known.folder)))
         finally:
             with self._lock:
                 self._building.pop(digest, None)
         return known
 
-    def _hold(self, held: dict[Any, Any], key: Hashable, value: object) -> None:
-        """Hold a value in memory, in place of the oldest; the caller has the lock."""
+    def _remember(self, held: dict[Any, Any], key: Hashable, value: object) -> None:
+        """Keep a value in memory, in place of the oldest; the caller has the lock."""
         held[key] = value
         while len(held) > self.most_held:
             del held[next(iter(held))]
@@ -174,7 +174,7 @@ class Compiler:
         if graph is None:
             graph = graph_from_json(relabel_json(self._run_job(graph_of_job, job, job), job.closure.labels))
             with self._lock:
-                self._hold(self._graphs, key, graph)
+                self._remember(self._graphs, key, graph)
         return graph
 
     def _known(self, job: CompileJob) -> Compiled | None:
@@ -211,7 +211,7 @@ class Compiler:
             effects = effects_from_json(relabel_json(answer.text, labels))
             assert effects is not None, "a worker has the same analysis"
         with self._lock:
-            self._hold(self._effects, (digest, labels), effects)
+            self._remember(self._effects, (digest, labels), effects)
         return effects
 
     def effects_of_each(self, jobs: Sequence[CompileJob]) -> list[Effects]:
@@ -293,7 +293,7 @@ class Compiler:
 
         with self._lock:
             if key not in self._launchers:
-                self._hold(self._launchers, key, self.pool.run_in_background(build))
+                self._remember(self._launchers, key, self.pool.run_in_background(build))
             return self._launchers[key]
 
     def _run_job(

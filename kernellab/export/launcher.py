@@ -222,7 +222,7 @@ def _axis_of(launch: RecordedLaunch, name: str, axis: int) -> int | None:
 
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The strides of a tensor of this shape whose elements lie one after the other, in elements."""
+    """The strides of a contiguous tensor of this shape, in elements."""
     inner = itertools.accumulate(reversed(shape[1:]), operator.mul, initial=1)
     return tuple(inner)[::-1][: len(shape)]
 

@@ -129,7 +129,7 @@ def parts_of(spec: TensorSpec) -> Iterator[tuple[int, TensorSpec]]:
 
 
 def _real_numbers_of(spec: TensorSpec) -> TensorSpec:
-    """Return the layout of a view's real numbers, of which a complex element has two."""
+    """Return the layout of the real numbers in a view: a complex element is two."""
     if "complex" not in spec.dtype:
         return spec
     doubled = tuple(2 * stride for stride in spec.strides)

@@ -120,8 +120,8 @@ def _answer_questions() -> None:
     torch.cuda.Event = PretendedEvent  # type: ignore[misc,assignment]
 
 
-class _Pretended:
-    """What streams and events share: nothing runs, so that all is done."""
+class _IdleQueue:
+    """The common part of streams and events: nothing runs, so all work is done."""
 
     device = _GPU
 
@@ -136,7 +136,7 @@ class _Pretended:
         return True
 
 
-class PretendedStream(_Pretended):
+class PretendedStream(_IdleQueue):
     """A stream in a process in which launches and operations are recorded one after the other."""
 
     cuda_stream = 0
@@ -160,7 +160,7 @@ class PretendedStream(_Pretended):
         return PretendedEvent() if event is None else event
 
 
-class PretendedEvent(_Pretended):
+class PretendedEvent(_IdleQueue):
     """An event of a `PretendedStream`; all times between events are 0 ms."""
 
     cuda_event = 0

@@ -143,7 +143,7 @@ class FunctionEdits:
         return "\n".join(lines)
 
     def _indentation(self, statement: ast.stmt) -> str:
-        """What stands before a statement on its line."""
+        """The text before a statement on its line."""
         return self._line(statement.lineno)[: statement.col_offset].decode()
 
     def _line(self, number: int) -> bytes:

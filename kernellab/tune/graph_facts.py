@@ -153,18 +153,18 @@ class GraphFacts:
 
     def _offsets(self, pointer: int) -> Iterator[int]:
         """Yield the offsets added to a pointer, the last one first."""
-        maker = self.graph.maker(self._unshaped(pointer))
+        maker = self.graph.maker(self._value_before_reshapes(pointer))
         while maker is not None and maker.name == "tt.addptr":
             yield maker.operands[1]
-            maker = self.graph.maker(self._unshaped(maker.operands[0]))
+            maker = self.graph.maker(self._value_before_reshapes(maker.operands[0]))
 
     def scalar(self, value: int) -> int | None:
         """Return the scalar that all elements of a value are, or None."""
-        unshaped = self._unshaped(value)
-        return None if self.graph.values[unshaped].shape else unshaped
+        value = self._value_before_reshapes(value)
+        return None if self.graph.values[value].shape else value
 
-    def _unshaped(self, value: int) -> int:
-        """Return the value that a value is in another shape or type."""
+    def _value_before_reshapes(self, value: int) -> int:
+        """Return the value that reshapes and casts made this one of."""
         while (maker := self.graph.maker(value)) is not None and maker.name in SHAPE_OPERATIONS:
             value = maker.operands[0]
         return value

@@ -180,7 +180,11 @@ class _Comparison(Differences):
         )
 
     def _covered_by_programs(self) -> int:
-        """Return how many elements from 0 on the blocks of all programs cover; `_Stays` if unknown, or not for both."""
+        """Return the number of elements from 0 on that the blocks of all programs cover.
+
+        Raises:
+            _Stays: with another value, they cover other elements.
+        """
         starts = [s for s in self.start_values if s in self.scaled and s in self.facts.from_any_program]
         extents = [self._extents(start) for start in starts]
         limit = self._limit()[1]

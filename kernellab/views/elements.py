@@ -136,8 +136,8 @@ def value_name(value: RecordedValue) -> str:
     return value.name or f"{value.kind.value} {value.argument or ''}".strip()
 
 
-def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
-    """Return items by their key, in their order."""
+def group_by(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Group items by their key, in their order."""
     groups: dict[Key, list[Item]] = {}
     for item in items:
         groups.setdefault(key(item), []).append(item)

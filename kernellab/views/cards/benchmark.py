@@ -32,7 +32,7 @@ from kernellab.views.blocks import (
 )
 from kernellab.views.cards.diff import diff_html, diff_text
 from kernellab.views.compile_facts import resource_facts
-from kernellab.views.elements import grouped, interval, number, predicted_words
+from kernellab.views.elements import group_by, interval, number, predicted_words
 from kernellab.views.figures.canvas import figure_block, value_text
 from kernellab.views.figures.sweep import roofline_figure, sweep_figure, sweep_heat_map
 
@@ -158,7 +158,7 @@ def _swept_value(name: str, row: BenchmarkRow) -> str:
 def _failures(benchmark: Benchmark) -> list[str]:
     failed = (row for row in benchmark.rows if row.status not in {Status.OK, Status.NOT_TIMED})
     lines = []
-    for (status, name, reason), rows in grouped(failed, attrgetter("status", "implementation", "reason")).items():
+    for (status, name, reason), rows in group_by(failed, attrgetter("status", "implementation", "reason")).items():
         point = ", ".join(f"{key}={value_text(value)}" for key, value in rows[0].point if value is not None)
         more = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
         lines.append(f"{status}: {name} at {point}{more}: {reason}")

@@ -19,7 +19,7 @@ from kernellab.store import Argument, LaunchRow, MeasurementRow, Version
 from kernellab.views.blocks import WARNING, Card, Message, Row, Section, Table, table_of
 from kernellab.views.cards.listing import date_words
 from kernellab.views.cards.results import compiled_card
-from kernellab.views.elements import grid_words, grouped, html_page, interval, number
+from kernellab.views.elements import grid_words, group_by, html_page, interval, number
 
 _STYLE = """
 body { margin: 0; font: 15px/1.55 system-ui, sans-serif; background: Canvas; color: CanvasText; }
@@ -212,7 +212,7 @@ def _left_out(changes: Sequence[ChangedTime]) -> list[str]:
     counts = ", ".join(f"{alone[kind]} {kind}" for kind in TimeChange if alone[kind])
     lines = [f"Single configs: {counts}; .frame has them."] if counts else []
     alike = (row for row in changes if row.config == FASTEST and row.became is TimeChange.INCOMPARABLE)
-    for reason, rows in grouped(alike, lambda row: row.reason).items():
+    for reason, rows in group_by(alike, lambda row: row.reason).items():
         first = f"{rows[0].kernel} ({rows[0].launch})" if rows[0].launch else rows[0].kernel
         which = first if len(rows) == 1 else f"{plural(len(rows), 'launch')}, such as {first}"
         lines.append(f"Not compared, {which}: {reason}.")

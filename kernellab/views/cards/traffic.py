@@ -34,7 +34,7 @@ from kernellab.views.elements import (
     bytes_words,
     code_line,
     grid_words,
-    grouped,
+    group_by,
     number,
     share_bar,
     size_words,
@@ -257,7 +257,7 @@ _FUNCTION_LINES = 80
 def source_html(rows: Sequence[TrafficRow]) -> str:
     """Return the functions that access memory as a table, up to their last access; "" where no line is known."""
     known = (row for row in rows if row.line is not None and row.file)
-    by_place = grouped(known, lambda row: (row.file or "", row.line or 0))
+    by_place = group_by(known, lambda row: (row.file or "", row.line or 0))
     shown = set[tuple[str, int]]()
     for file, last in by_place:
         before = range(last, max(0, last - _FUNCTION_LINES), -1)

@@ -18,7 +18,7 @@ from kernellab.errors import plural, share_text, time_text
 from kernellab.explain.profile import Profile, Reasons, Stall, sum_reasons
 from kernellab.ir.graph import calls_of, main_file, short_file
 from kernellab.ir.instructions import instruction_of
-from kernellab.views.elements import code_line, file_text, grouped, html_page, size_words, style_sheet
+from kernellab.views.elements import code_line, file_text, group_by, html_page, size_words, style_sheet
 from kernellab.views.explorers.exploration import (
     Badge,
     Exploration,
@@ -351,7 +351,7 @@ def heat_of(profile: Profile) -> Heat | None:
     if not profile.samples:
         return None
     known = (line for line in profile.lines if line.line is not None)
-    lines_of = grouped(known, lambda line: (short_file(line.file), line.line or 0))
+    lines_of = group_by(known, lambda line: (short_file(line.file), line.line or 0))
     marks = {}
     for key, lines in lines_of.items():  # several where it was inlined through several calls
         share, first = sum(line.share.value for line in lines), lines[0].share

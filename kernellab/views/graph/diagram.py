@@ -23,7 +23,7 @@ from operator import attrgetter
 from typing import Any
 
 from kernellab.errors import plural
-from kernellab.views.elements import grouped
+from kernellab.views.elements import group_by
 from kernellab.workers.forks_and_interrupts import lock
 
 
@@ -112,7 +112,7 @@ class Diagram:
 
 def merged_edges(edges: Iterable[Edge]) -> tuple[Edge, ...]:
     """Return the edges with at most one between two nodes per direction, tips joined; loops on one node are dropped."""
-    groups = grouped((edge for edge in edges if edge.tail != edge.head), attrgetter("tail", "head", "back"))
+    groups = group_by((edge for edge in edges if edge.tail != edge.head), attrgetter("tail", "head", "back"))
     order = list(ArrowKind)
     return tuple(
         replace(
@@ -152,7 +152,7 @@ _MOST_TITLES = 10  # of boxes, in a tooltip
 def collapse(diagram: Diagram, collapsed: Collection[str]) -> Diagram:
     """Return the diagram with one box, of the frame's id, in place of each collapsed frame and all that is in it."""
     hiding = _hiding(diagram, collapsed)
-    members = grouped((node for node in diagram.nodes if node.cluster in hiding), lambda node: hiding[node.cluster])
+    members = group_by((node for node in diagram.nodes if node.cluster in hiding), lambda node: hiding[node.cluster])
     shown = {node.id: name for name, nodes in members.items() for node in nodes}
     frames = {cluster.id: cluster for cluster in diagram.clusters}
     placed: dict[str, Node] = {}
@@ -257,7 +257,7 @@ def box_size(node: Node) -> tuple[float, float]:
 
 def to_dot(diagram: Diagram) -> str:
     """Return the DOT text of a diagram; edges carry ``id=e0``, ``e1``, ... in their order."""
-    members = grouped(diagram.nodes, lambda node: node.cluster)
+    members = group_by(diagram.nodes, lambda node: node.cluster)
 
     def inside(frame: str | None) -> Iterator[str]:
         for node in members.get(frame, ()):

@@ -9,7 +9,7 @@ from itertools import pairwise, product
 
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph, Location, Operation, Value, place_of
-from kernellab.views.elements import grouped, shorten
+from kernellab.views.elements import group_by, shorten
 from kernellab.views.graph.dataflow import (
     BRANCHES,
     FOLDED,
@@ -365,7 +365,7 @@ class SourceView(_TtirView):
 
     def order(self) -> Iterator[tuple[str, str]]:
         """Yield pairs of boxes, the upper one first: a loop and what follows it, two successive loads."""
-        by_frame = grouped(self.lines.values(), lambda line: line.cluster)
+        by_frame = group_by(self.lines.values(), lambda line: line.cluster)
         for lines in by_frame.values():
             loads = [line for line in lines if any(op.index in self.touches for op in line.operations)]
             yield from ((first.key, second.key) for first, second in pairwise(loads))

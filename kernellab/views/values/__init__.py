@@ -20,7 +20,7 @@ from kernellab.compile.argument_values import ArgumentValue
 from kernellab.errors import KernellabError
 from kernellab.inside.values import Values
 from kernellab.launch.recorded_values import Program, RecordedValue, ValueKind
-from kernellab.views.elements import code_line, file_text, grouped, minify, value_name
+from kernellab.views.elements import code_line, file_text, group_by, minify, value_name
 from kernellab.views.figures.canvas import value_text
 from kernellab.views.graph import GraphPictures, View, graph_pane, graph_script
 from kernellab.views.palette import GREY, MAGENTA, ORANGE, SCALE_COLOURS, fill_in, tones
@@ -235,7 +235,7 @@ class ValuesPage:
     @cached_property
     def _sites(self) -> dict[tuple[Any, ...], list[int]]:
         values = self.values.values
-        return grouped(range(len(values)), lambda position: _site(values[position]))
+        return group_by(range(len(values)), lambda position: _site(values[position]))
 
     def _programs(self, value: RecordedValue) -> list[int]:
         """The value of the same name and line in every program: of the same iteration, or else of the last one."""
