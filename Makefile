@@ -38,9 +38,10 @@ WITHOUT_TRITON := benchmark benchmarks browser cli docs explore notebooks pytest
   views/test_diff.py views/test_dispatch.py views/test_folding.py views/test_graph_widget.py \
   views/test_in_browser.py views/test_live.py views/test_panel.py views/test_plots.py views/test_profile.py \
   views/test_program.py views/test_regressions.py views/test_suite_graphs.py views/test_tuning.py
-# Each of the judge's candidates and each explanation takes seconds: against the oldest, those that every run takes do.
-LONG_TABLES := tests/judge/test_cheats.py tests/judge/test_honest.py tests/judge/test_cpu_launcher.py \
-  tests/explain/test_promises.py tests/explain/test_statements.py
+# Rows that take seconds each, and say more of the lab than of Triton: against the oldest, those of every run are enough.
+LONG_TABLES := tests/judge/test_cheats.py tests/judge/test_honest.py tests/explain/test_promises.py \
+  tests/explain/test_statements.py tests/explain/test_advice.py tests/capture/test_symbolic_values.py \
+  tests/notebook/test_places.py tests/tune/test_proposed_space.py
 TRITON_TESTS ?= tests $(WITHOUT_TRITON:%=--ignore=tests/%) $(LONG_TABLES:%=--ignore=%)
 PYTEST := -m pytest -n $(JOBS) --dist worksteal
 SIDE_BY_SIDE := $(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target
