@@ -227,12 +227,14 @@ def _explain_check(launch: WrongLaunch, check: Check, accesses: ElementAccesses 
     mismatch = Mismatch(name, check.expression, got, want, effects, never, before, record.launches, repeat)
     hints = tuple(hints_on(mismatch).values())
     wrong = wrong_elements(got, want)
+    missing = None
     if never is not None and fill_of(got[never]) is None:  # else they count as their fill
-        wrong |= never.flatten()
+        missing = never.flatten()
+        wrong |= missing
     writers = None
     if accesses is not None and name not in effects.atomics:  # several programs add to the same elements
         writers = _decode_notes(accesses.writers[name], got, "int32")
-    detail = detail_of(got, want, wrong, writers, record.grid or (1, 1, 1))
+    detail = detail_of(got, want, wrong, missing, writers, record.grid or (1, 1, 1))
     return replace(check, hints=hints[: 1 if check.cause else None], detail=detail)
 
 

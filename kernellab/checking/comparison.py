@@ -78,14 +78,15 @@ class ErrorHistogram:
 
 @dataclass(frozen=True, slots=True)
 class WorstElement:
-    """The worst element of a program, by error over bound; ``ulps`` is None for integers.
+    """The worst element of a program, by error over bound.
 
+    ``got`` is None for an element that was never written, and ``ulps`` for such a one and for integers.
     ``program`` is the id of the program that last wrote it, ``tile`` the first and last index along each dimension of
     that program's writes, and ``wrong`` the number of wrong ones among them. Unknown programs: None, () and 1.
     """
 
     index: tuple[int, ...]
-    got: float
+    got: float | None
     expected: float
     ulps: float | None
     program: tuple[int, int, int] | None = None

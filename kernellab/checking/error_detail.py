@@ -24,10 +24,11 @@ _ELEMENTS_AT_MOST = 1 << 24
 
 
 def detail_of(
-    got: Any, want: ExpectedValue, wrong: Any, writers: Any = None, grid: tuple[int, int, int] = (1, 1, 1)
+    got: Any, want: ExpectedValue, wrong: Any, unwritten: Any, writers: Any, grid: tuple[int, int, int]
 ) -> ErrorDetail | None:
-    """Return the errors of an output; ``wrong`` is the flat mask of its wrong elements. None for a large output.
+    """Return the errors of an output; None for a large one.
 
+    ``wrong`` is the flat mask of its wrong elements, and ``unwritten`` that of those that were never written, or None.
     ``writers`` holds 1 + the number of the program that last wrote each element, 0 for none. Programs are numbered with
     x fastest.
     """
@@ -37,20 +38,25 @@ def detail_of(
         return None
     if writers is not None and not bool(writers.flatten()[wrong.to(writers.device)].any()):
         writers = None  # the wrong elements are unwritten
+    if unwritten is None:
+        unwritten = torch.zeros_like(wrong)
     flat, values = got.flatten(), want.value.flatten().to(got.device)
     error = error_of_unknown(flat, values, want.unit) if want.error is None else want.error.flatten()
     allowed, difference = allowed_error(flat, values, error), distance(flat, values)
     ulps = _ulps(difference, flat, values) if got.dtype.is_floating_point else None
     odds = (difference / (allowed + 1e-300)).nan_to_num(math.inf).masked_fill(~wrong, -1.0)
+    odds = odds.masked_fill(unwritten, -1.0 if writers is None else math.inf)
     histogram = None
     if ulps is not None and got.numel() >= _BINNED_AT_LEAST:
-        histogram = _histogram(str(got.dtype).removeprefix("torch."), ulps, wrong)
+        histogram = _histogram(str(got.dtype).removeprefix("torch."), ulps[~unwritten], wrong[~unwritten])
     by = torch.arange(got.numel(), device=got.device) if writers is None else writers.flatten().to(got.device)
     worst, shape = [], tuple(got.shape)
     for place in _worst(odds, by):
-        values_and_ulps = number_of(flat[place]), number_of(values[place]), None if ulps is None else float(ulps[place])
+        is_written = not bool(unwritten[place])
+        value = number_of(flat[place]) if is_written else None
+        error = float(ulps[place]) if ulps is not None and is_written else None
         written_by = () if writers is None else _program_of(place, by, wrong, shape, grid)
-        worst.append(WorstElement(index_of(place, shape), *values_and_ulps, *written_by))
+        worst.append(WorstElement(index_of(place, shape), value, number_of(values[place]), error, *written_by))
     return ErrorDetail(histogram, tuple(worst))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import kernellab
 from kernellab.checking.check_launch import check_outputs
 from kernellab.checking.reference import check_of, reference_of
 from kernellab.errors import CheckFailed
+from kernellab.views.cards.arguments import check_lines
 from tests.checking import hinted_kernels as kernels
 
 X = torch.randn(1000, generator=torch.Generator().manual_seed(1))
@@ -147,6 +149,19 @@ def test_the_card_of_a_failed_check_names_the_program_of_each_tile(lab: kernella
         ((2, 0, 0), ((512, 767),)),
         ((3, 0, 0), ((768, 999),)),
     }
+
+
+def test_an_element_that_was_never_written_has_neither_value_nor_error(lab: kernellab.Lab) -> None:
+    # Two programs of four run, and what they write is wrong, too.
+    (check,) = checks(lab, kernels.move, (2,), X, torch.empty(1000), 1000, 0, 2.0, BLOCK=256)
+    assert check.detail is not None
+    by_program = {each.program: each for each in check.detail.worst}
+    assert by_program.keys() == {None, (0, 0, 0), (1, 0, 0)}
+    unwritten = by_program[None]
+    assert (unwritten.got, unwritten.ulps, unwritten.wrong) == (None, None, 488)
+    assert sum((*check.detail.histogram.right, *check.detail.histogram.wrong)) == 512
+    lines = "\n".join(check_lines(check))
+    assert re.search(r"none wrote it +488 +\[\d+\] +not written +-?[\d.]+\n", lines), lines
 
 
 @pytest.mark.slow

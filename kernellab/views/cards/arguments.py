@@ -248,7 +248,8 @@ def worst_table(worst: tuple[WorstElement, ...]) -> Table:
     for element in worst:
         program = "none wrote it" if element.program is None else str(element.program)
         index = f"[{', '.join(map(str, element.index))}]" if element.index else "the value"
-        values = number_text(element.got), number_text(element.expected), number(element.ulps, ",.3g")
+        value = "not written" if element.got is None else number_text(element.got)
+        values = value, number_text(element.expected), number(element.ulps, ",.3g")
         owner = (program, f"{element.wrong:,}") if by_program else ("", "")
         tile = f"[{spans_words(element.tile)}]" if element.tile else ""
         rows.append((owner[0], tile, owner[1], index, *values))
