@@ -85,5 +85,5 @@ def shell() -> Iterator[InteractiveShell]:
 @pytest.fixture
 def notebook(shell: InteractiveShell) -> Notebook:
     """Return a notebook whose tensors ``x`` (0 to 99) and ``out`` (zeros) are fresh."""
-    shell.user_ns.update(x=torch.arange(100.0), out=torch.zeros(100))
+    shell.user_ns.update(torch=torch, x=torch.arange(100.0), out=torch.zeros(100))
     return Notebook(shell)
