@@ -222,7 +222,7 @@ def _refusal_message(function: Any, arguments: Mapping[str, Any], exc: Exception
         return f"{nested[0]} of {kernel} is a tuple with a tuple in it, {cannot}. Pass all members in one tuple."
     dynamic = {parameter.name for parameter in function.params if not parameter.is_constexpr}
     odd = [
-        f"{name} is a {f'{type(v).__module__}.'.removeprefix('builtins.')}{type(v).__qualname__}"
+        f"{name} is of type {f'{type(v).__module__}.'.removeprefix('builtins.')}{type(v).__qualname__}"
         for name, v in arguments.items()
         if _is_odd(v) or (isinstance(v, str) and name in dynamic)
     ]

@@ -85,7 +85,7 @@ def add_of_a_mode(x, y, out, n, mode: tl.constexpr):
 def test_a_text_or_a_list_in_the_place_of_a_number_is_named(lab: kernellab.Lab) -> None:
     x = torch.zeros(4)
     for value, kind in (("4", "str"), ([4], "list")):
-        with pytest.raises(LaunchError, match=rf"cannot take these arguments: n is a {kind}\. Pass tensors"):
+        with pytest.raises(LaunchError, match=rf"cannot take these arguments: n is of type {kind}\. Pass tensors"):
             lab.run(add_of_a_mode, (1,), x, x, x, value, mode="fast")
 
 
