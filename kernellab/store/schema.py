@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import cache
 from itertools import chain
 
@@ -175,22 +175,25 @@ _SNAPSHOTS_9 = (
     """,
 )
 
-# How a launch came about (`RecordedLaunch.kind`) as a column, so that a listing reads indices and no JSON; a file that
-# lost the table gets a new one.
-_KINDS_10 = (
-    _LAUNCHES_2,
-    "ALTER TABLE launches ADD COLUMN kind TEXT NOT NULL DEFAULT ''",
-    """
+# What SQLite computes of rows from before schema 10, or of an older release that has the file open.
+_FILL_KINDS = """
     UPDATE launches SET kind = CASE
         WHEN NOT json_valid(launch) THEN 'compile'
         WHEN json_extract(launch, '$.by') = 'run' THEN 'run'
         WHEN json_extract(launch, '$.by') <> 'launch' OR json_extract(launch, '$.grid') IS NULL THEN 'compile'
         WHEN json_extract(launch, '$.where') = 'gpu' THEN 'gpu'
         ELSE 'launch'
-    END
-    """,
+    END WHERE kind = ''
+"""
+# How a launch came about (`RecordedLaunch.kind`) as a column, so that a listing reads indices and no JSON; a file that
+# lost the table gets a new one. It cannot be a generated column: SQLite trusts no JSON function in a file's schema.
+_KINDS_10 = (
+    _LAUNCHES_2,
+    "ALTER TABLE launches ADD COLUMN kind TEXT NOT NULL DEFAULT ''",
+    _FILL_KINDS,
     "CREATE INDEX launches_by_time ON launches (version_id, last, kind, count)",
     "CREATE INDEX launches_by_speed ON launches (version_id, seconds) WHERE kind = 'gpu' AND seconds IS NOT NULL",
+    "CREATE INDEX launches_without_kind ON launches (id) WHERE kind = ''",
 )
 
 # Number i turns a file of schema i into one of schema i + 1; a new file has schema 0.
@@ -220,6 +223,9 @@ def migrate(connection: sqlite3.Connection) -> None:
         sqlite3.Error: it cannot be read or written.
     """
     if _number(connection) == SCHEMA and _parts(connection) == _parts_of_this_release():
+        if connection.execute("SELECT 1 FROM launches WHERE kind = '' LIMIT 1").fetchone():
+            with suppress(sqlite3.OperationalError):  # locked, or not to be written: the next opening does it
+                connection.execute(_FILL_KINDS)
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -227,6 +233,11 @@ def migrate(connection: sqlite3.Connection) -> None:
             connection.execute(statement)
         _complete(connection)
         connection.execute(f"PRAGMA user_version={SCHEMA}")
+    except sqlite3.OperationalError as exc:
+        connection.execute("ROLLBACK")
+        if exc.sqlite_errorcode == sqlite3.SQLITE_ERROR:  # a statement does not fit the tables
+            raise ForeignSchema(f"its tables are none of the lab's ({exc})") from exc
+        raise
     except BaseException:
         connection.execute("ROLLBACK")
         raise

@@ -168,7 +168,8 @@ def insert_launch(
     cursor.execute(
         "INSERT INTO launches (version_id, digest, launch, seconds, count, created, last, kind) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (version_id, digest) DO UPDATE SET launch = excluded.launch, "
-        "seconds = COALESCE(excluded.seconds, seconds), count = count + excluded.count, last = excluded.last",
+        "seconds = COALESCE(excluded.seconds, seconds), count = count + excluded.count, last = excluded.last, "
+        "kind = excluded.kind",
         (version_id, digest, text, seconds, count, now, now, launch.kind),
     )
     cursor.execute("SELECT id FROM launches WHERE version_id = ? AND digest = ?", (version_id, digest))

@@ -248,6 +248,37 @@ def test_a_store_of_the_ninth_schema_gets_the_kinds_of_its_launches(
     assert store.database.rows("PRAGMA user_version") == [(SCHEMA,)]
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "ALTER TABLE launches ADD COLUMN kind TEXT",
+        "ALTER TABLE launches RENAME COLUMN launch TO other",
+        "CREATE INDEX launches_by_time ON launches (id)",
+        "DROP TABLE launches; CREATE VIEW launches AS SELECT 1 AS id",
+    ],
+)
+def test_a_store_of_the_ninth_schema_with_other_tables_is_set_aside(tmp_path: Path, change: str) -> None:
+    with sqlite3.connect(tmp_path / FILE, isolation_level=None) as old:
+        for statement in (statement for migration in MIGRATIONS[:9] for statement in migration):
+            old.execute(statement)
+        old.executescript(f"PRAGMA user_version=9; {change}")
+    old.close()
+    with pytest.warns(UserWarning, match="none of the lab's"):
+        store = Store(tmp_path)
+    assert store.database.rows("PRAGMA user_version") == [(SCHEMA,)]
+
+
+def test_launches_of_an_older_release_in_a_migrated_file_get_their_kind_at_the_next_opening(
+    tmp_path: Path,
+) -> None:
+    store = Store(tmp_path)
+    version = store.add(EMPTY, "digest", "k")
+    launch = json.dumps({"grid": [1, 1, 1], "where": "gpu"})
+    insert = "INSERT INTO launches (version_id, digest, launch, count, created, last) VALUES (?, 'd', ?, 1, 1.5, 1.5)"
+    store.database.execute(insert, version.id, launch)
+    assert Store(tmp_path).database.rows("SELECT kind FROM launches") == [("gpu",)]
+
+
 @pytest.mark.parametrize("text", ['{"triton": 3}', "[]", '{"triton": "3", "accesses": [{"line": 1}]}', "{"])
 def test_a_snapshot_that_is_none_is_skipped_with_a_warning(tmp_path: Path, text: str) -> None:
     store = Store(tmp_path)
