@@ -47,16 +47,16 @@ def detail_of(
     odds = (difference / (allowed + 1e-300)).nan_to_num(math.inf).masked_fill(~wrong, -1.0)
     odds = odds.masked_fill(unwritten, -1.0 if writers is None else math.inf)
     histogram = None
-    if ulps is not None and got.numel() >= _BINNED_AT_LEAST:
+    if ulps is not None and got.numel() >= _BINNED_AT_LEAST and not bool(unwritten.all()):
         histogram = _histogram(str(got.dtype).removeprefix("torch."), ulps[~unwritten], wrong[~unwritten])
     by = torch.arange(got.numel(), device=got.device) if writers is None else writers.flatten().to(got.device)
     worst, shape = [], tuple(got.shape)
     for place in _worst(odds, by):
         is_written = not bool(unwritten[place])
         value = number_of(flat[place]) if is_written else None
-        error = float(ulps[place]) if ulps is not None and is_written else None
+        ulps_off = float(ulps[place]) if ulps is not None and is_written else None
         written_by = () if writers is None else _program_of(place, by, wrong, shape, grid)
-        worst.append(WorstElement(index_of(place, shape), value, number_of(values[place]), error, *written_by))
+        worst.append(WorstElement(index_of(place, shape), value, number_of(values[place]), ulps_off, *written_by))
     return ErrorDetail(histogram, tuple(worst))
 
 

@@ -10,9 +10,10 @@ import torch
 
 import kernellab
 from kernellab.checking.check_launch import check_outputs
+from kernellab.checking.comparison import ErrorDetail
 from kernellab.checking.reference import check_of, reference_of
 from kernellab.errors import CheckFailed
-from kernellab.views.cards.arguments import check_lines
+from kernellab.views.cards.arguments import check_lines, check_picture
 from tests.checking import hinted_kernels as kernels
 
 X = torch.randn(1000, generator=torch.Generator().manual_seed(1))
@@ -162,6 +163,14 @@ def test_an_element_that_was_never_written_has_neither_value_nor_error(lab: kern
     assert sum((*check.detail.histogram.right, *check.detail.histogram.wrong)) == 512
     lines = "\n".join(check_lines(check))
     assert re.search(r"none wrote it +488 +\[\d+\] +not written +-?[\d.]+\n", lines), lines
+
+
+def test_an_output_without_a_written_element_has_neither_histogram_nor_table(lab: kernellab.Lab) -> None:
+    (check,) = checks(lab, kernels.move, (1,), X, torch.empty(1000), 0, 0, 2.0, BLOCK=256)
+    assert check.never_written == 1000
+    assert check.detail == ErrorDetail(None, ())
+    assert not list(check_lines(check))
+    assert "<svg" not in check_picture(check)
 
 
 @pytest.mark.slow
