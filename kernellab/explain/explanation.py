@@ -157,7 +157,8 @@ def summary_of(facts: Facts, times: Times, share: float | None, findings: Sequen
     roofline = f"roofline bound {time_text(floor)} ({rates})"
     end = "" if findings else " No suggestion."
     total_s = times.total if facts.time_s is None else facts.time_s
-    if not findings and times.largest is not Bottleneck.LAUNCH and floor < _FAR_FROM_BOUND * total_s:
+    is_timed = facts.time_s is not None or facts.is_predictable
+    if is_timed and not findings and times.largest is not Bottleneck.LAUNCH and floor < _FAR_FROM_BOUND * total_s:
         end += " No rule says why it is so far from that bound: tune it, since another config may be faster."
     if facts.time_s is None:
         took = f"Estimated {time_text(times.total)}" if facts.is_predictable else f"No estimate for {facts.target}"
@@ -173,6 +174,7 @@ def _bound_sentence(facts: Facts, times: Times, findings: Sequence[PerformanceFi
     programs = f"{plural(facts.programs, 'program')} for {facts.device.multiprocessors} SMs"
     reason = next((f": {_GRID_REASONS[cause]}, {programs}" for cause in causes if cause in _GRID_REASONS), "")
     no_help = ""
-    if leaves_idle(facts) and Cause.FEW_PROGRAMS not in causes and times.largest is not Bottleneck.LAUNCH:
+    may_help = Cause.FEW_PROGRAMS in causes or times.largest is Bottleneck.LAUNCH or not facts.is_predictable
+    if leaves_idle(facts) and not may_help:
         no_help = f" {programs[0].upper()}{programs[1:]}, but a larger grid would hardly be faster."
     return f"Limited by {times.largest}{reason}.{no_help}"

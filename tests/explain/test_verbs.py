@@ -28,6 +28,11 @@ def test_a_launch_is_explained_for_another_target_and_the_lab_keeps_its_own(lab:
     assert any("machine code of hip:gfx942 is not followed" in note for note in found.unknown)
     assert "No estimate for hip:gfx942; roofline bound" in found.summary
     assert found.times.launch == 0
+    assert "No rule says" not in found.summary
+    assert "larger grid" not in found.summary
+    assert "time alone" not in found.to_html()
+    labels = [text.get_text() for legend in found.plot().legends for text in legend.get_texts()]
+    assert [label.split(" ")[0] for label in labels] == ["roofline"]
     assert str(lab.target) == lab.explain(*launch, BLOCK=64).target == "cuda:90"
     with pytest.raises(UnknownTarget, match="target is 'cuda'; expected one of"):
         lab.explain(*launch, target="cuda", BLOCK=64)

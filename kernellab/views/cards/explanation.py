@@ -45,11 +45,13 @@ def explanation_card(explanation: Explanation, *, uid: str = "") -> Card:
 def answer_blocks(explanation: Explanation) -> list[Block]:
     """Return the summary, the findings, the time of each unit, and what is not known."""
     terms = {str(unit): seconds for unit, seconds in explanation.times.terms.items()}
-    total_s = max(explanation.facts.time_s or explanation.times.total, 1e-12)
+    facts = explanation.facts
+    total_s = max(facts.time_s or explanation.times.total, 1e-12)
+    has_time = facts.time_s is not None or facts.is_predictable
     return [
         Message(explanation.summary),
         *(_finding_block(number, finding, explanation) for number, finding in enumerate(explanation.findings, 1)),
-        Drawing(lambda: terms_table(terms, total_s)),
+        *([Drawing(lambda: terms_table(terms, total_s))] if has_time else []),
         *(Message(reason, "kl-dim", prefix="note: ") for reason in explanation.unknown),
     ]
 

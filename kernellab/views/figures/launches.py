@@ -81,8 +81,9 @@ def explanation_figure(explanation: Explanation, *, dark: bool = False) -> Figur
     ] or ["No suggestion."]
     title = f"{explanation.kernel} on {facts.device.name}: limited by {explanation.bound}"
     figure, axes = _units_axes(title, times.terms, total_s, theme, LINE_INCHES * len(lines))
-    took = f"{'measured' if is_measured else 'estimated'} {time_text(total_s)}"
-    axes.axvline(total_s * 1e6, color=theme.text, linewidth=1.4, label=took)
+    if is_measured or facts.is_predictable:
+        took = f"{'measured' if is_measured else 'estimated'} {time_text(total_s)}"
+        axes.axvline(total_s * 1e6, color=theme.text, linewidth=1.4, label=took)
     bound = f"roofline bound {time_text(floor_s)}"
     axes.axvline(floor_s * 1e6, color=theme.winner, linewidth=1.4, linestyle="--", label=bound)
     axes.set_xlim(0, 1.15 * max(total_s, floor_s, *times.terms.values()) * 1e6)
