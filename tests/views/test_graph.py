@@ -11,7 +11,11 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+import torch
+import triton
+import triton.language as tl
 
+import kernellab
 from kernellab.compile.types import Compiled
 from kernellab.errors import UsageError
 from kernellab.ir.graph import Graph
@@ -51,6 +55,21 @@ def edge_between(diagram: Diagram, tail: Node, head: Node) -> Edge | None:
 def test_only_the_whole_of_an_expression_has_the_name_of_its_variable(compiled: Kernels) -> None:
     nodes = diagram_of(compiled("add").graph, view="operations").nodes
     assert [node.lines[0] for node in nodes if node.lines[-1].startswith("x ")] == ["load"]
+
+
+@triton.jit
+def unrolled(x, out):
+    i = tl.arange(0, 16)
+    acc = tl.zeros((16,), tl.float32)
+    for k in tl.static_range(3):
+        acc = acc * 2 + tl.load(x + i + k * 16)
+    tl.store(out + i, acc)
+
+
+def test_the_whole_of_each_unrolled_round_has_the_name_of_its_variable(lab: kernellab.Lab) -> None:
+    graph = lab.compile(unrolled, torch.ones(48), torch.ones(16)).graph
+    nodes = diagram_of(graph, view="operations").nodes
+    assert [node.lines[0].split()[0] for node in nodes if node.lines[-1].startswith("acc ")] == [*["addf"] * 3, "store"]
 
 
 @pytest.mark.slow

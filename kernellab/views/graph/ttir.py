@@ -152,15 +152,25 @@ class OperationView(_TtirView):
 
     @cached_property
     def parts(self) -> set[int]:
-        """The values that stand in the expression of another one of the same name, in the same line."""
+        """The values that stand in the expression of another one of the same name, in the same line.
+
+        In an unrolled loop, the whole of a round is an operand of the next one; no operation takes that of the last.
+        """
         values = self.graph.values
-        return {
+        operands = {
             operand
             for operation in self.graph.operations
             for operand, result in product(operation.operands, operation.results[:1])
             if values[operand].name == values[result].name
             and values[operand].location.line == values[result].location.line
         }
+        wholes = {self._site(value) for value in values if value.index not in operands}
+        return {operand for operand in operands if self._site(values[operand]) not in wholes}
+
+    def _site(self, value: Value) -> tuple[Location, str | None]:
+        """The place of the operation that makes a value, and its name."""
+        maker = self.graph.maker(value.index)
+        return value.location, None if maker is None else maker.name
 
     def nodes(self) -> Iterator[Node]:
         """Yield a box per operation and carried value, in the order of the IR."""
