@@ -188,8 +188,8 @@ def grid_lines(layout: ArgumentLayout, evaluate: str = "_kl_grid({})") -> list[s
     """Statements that compute the extents of the grid, which may be a function, or leave for the slow path.
 
     ``evaluate`` is the call of such a function, with braces for the dictionary of arguments. Where launches are
-    recorded, a grid function without a launch before leaves for the slow path, which records it. One that returns no
-    tuple or list leaves as the function, so that the error is of the function.
+    recorded, a grid function without a launch before leaves for the slow path, which records it. One that returns an
+    integer leaves as the function, so that the error is of the function.
     """
     bound = ", ".join(f"{slot.name!r}: {slot.name}" for slot in layout.slots)
     lines = [
@@ -200,7 +200,9 @@ def grid_lines(layout: ArgumentLayout, evaluate: str = "_kl_grid({})") -> list[s
         f"        _kl_extents = {evaluate.format(f'{{{bound}}}')}",
         "    else: _kl_extents = _kl_grid",
         "    if _kl_type(_kl_extents) is not _kl_tuple:",
-        f"        if _kl_type(_kl_extents) is not _kl_list: {leave_line(layout)}",
+        "        if _kl_type(_kl_extents) is not _kl_list:",
+        "            if _kl_type(_kl_extents) is not _kl_int: _kl_grid = _kl_extents",
+        f"            {leave_line(layout)}",
         "        _kl_extents = _kl_tuple(_kl_extents)",
         "    _kl_grid = _kl_extents",
         "_kl_count = _kl_len(_kl_grid)",

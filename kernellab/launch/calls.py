@@ -149,7 +149,7 @@ def grid_for_launch(what: str, kernel: Kernel, grid: Any, args: tuple[Any, ...],
         raise LaunchError(problem, kernel=name)
     for argument, tensor in memory_of(arguments).items():
         require_memory(argument, tensor)
-    return (grid,) if isinstance(grid, int) else grid
+    return (grid,) if isinstance(grid, int) and grid >= 0 else grid
 
 
 def variants_of(kernel: Kernel, args: tuple[Any, ...], meta: Mapping[str, Any]) -> Iterator[Any]:

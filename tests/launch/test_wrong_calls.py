@@ -14,7 +14,7 @@ import triton.language as tl
 from packaging.version import Version
 
 import kernellab
-from kernellab.errors import CannotRun, LaunchError, UnknownName, UsageError, value_text
+from kernellab.errors import CannotRun, KernellabError, LaunchError, UnknownName, UsageError, value_text
 from kernellab.launch.calls import launch_error
 from kernellab.target import parse_target
 from kernellab.tune import Space
@@ -384,6 +384,24 @@ def test_a_grid_function_returns_no_integer_as_in_triton(lab: kernellab.Lab, lau
             bound[lambda meta: 8](x, x, x, 4, BLOCK=16)
     with pytest.raises(LaunchError, match=message):
         lab.run(samples.add_kernel, lambda meta: 8, x, x, x, 4, BLOCK=16)
+
+
+def test_a_grid_function_is_called_once_a_launch_whatever_sequence_it_returns(lab: kernellab.Lab) -> None:
+    x, bound, calls = torch.ones(4), lab.bind(samples.add_kernel), []
+
+    def grid(meta: dict[str, Any]) -> torch.Size:
+        calls.append(meta)
+        return torch.Size([1])
+
+    for launches in range(1, 6):
+        bound[grid](x, x, x, 4, BLOCK=16)
+        assert len(calls) == launches
+
+
+def test_a_negative_integer_as_a_grid_is_refused_as_it_was_written(lab: kernellab.Lab) -> None:
+    x = torch.ones(4)
+    with pytest.raises(KernellabError, match="The grid of add_kernel is -1; an extent cannot be negative"):
+        lab.explain(samples.add_kernel, -1, x, x, x, 4, BLOCK=16)
 
 
 def test_a_kernel_or_a_function_of_other_parameters_is_no_grid(lab: kernellab.Lab) -> None:
