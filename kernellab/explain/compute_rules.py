@@ -247,15 +247,12 @@ def few_programs(facts: Facts) -> PerformanceFinding | None:
 
 
 def last_wave(facts: Facts) -> PerformanceFinding | None:
-    """The programs do not divide among the SMs, and in the last wave most SMs idle.
-
-    A wave is one program per SM, since resident programs share its rates.
-    """
+    """The programs do not divide among the SMs, and in the last wave most SMs idle."""
     many, times = facts.device.multiprocessors, times_of(facts)
     own = max(times.tensor, times.arithmetic, times.shared, times.latency)
     if facts.programs <= many or own < max(times.dram, times.l2):
         return None
-    waves = math.ceil(facts.programs / many)
+    waves = math.ceil(facts.programs / many)  # of one program per SM, since resident programs share its rates
     loss = 1 - facts.programs / many / waves
     if loss < 0.12:
         return None

@@ -312,7 +312,7 @@ def _of_configs(subject: Subject) -> dict[str, Control]:
 
 
 def _notes(subject: Subject, controls: list[Control]) -> Iterable[str]:
-    blocks = [control for control in controls if control.name in subject.constexprs]
+    blocks = [control for control in controls if control.name in subject.constexprs and _is_integer(control.start)]
     if subject.grid is not None and blocks and any(extent > 1 for extent in subject.grid):
         extents = " x ".join(str(extent) for extent in subject.grid if extent > 1)
         those = " and ".join(control.name for control in blocks)
@@ -321,7 +321,7 @@ def _notes(subject: Subject, controls: list[Control]) -> Iterable[str]:
             verb, function = "is", f'a function, such as lambda meta: (triton.cdiv(n, meta["{those}"]),),'
         yield f"The grid is {extents} whatever {those} {verb}; pass {function} to let it follow."
     for argument, block in subject.blocks.items():
-        names = [control.name for control in blocks if _is_integer(control.start) and control.start in block]
+        names = [control.name for control in blocks if control.start in block]
         if names:
             shown = f"[{', '.join(map(str, block))}]"
             yield (

@@ -148,7 +148,7 @@ def _times_us(
 
 @dataclass(frozen=True, slots=True)
 class StampedKernel:
-    """A kernel with time stamps: its closure, the chosen lines in ascending order, and the int64 per program."""
+    """A kernel with time stamps: its closure, the chosen lines in ascending order, the number of int64 per program."""
 
     closure: Closure
     lines: tuple[int, ...]

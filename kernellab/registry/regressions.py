@@ -160,7 +160,7 @@ def regressions_of(kernels: Registry, kernel: str | int | None, since: Any, marg
     name = None if kernel is None else kernels.version(kernel).name
     moment = None if since is None else moment_of(since, time.time())
     rows = changed_times(kept_times(kernels.store, name), moment, margin)
-    return Regressions(tuple(rows), name, moment, margin)
+    return Regressions(tuple(rows), name, moment, float(margin))
 
 
 def changed_times(times: Sequence[KeptTime], since: float | None, margin: float) -> list[ChangedTime]:

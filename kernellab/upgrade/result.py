@@ -161,9 +161,9 @@ class Upgrade(Displayable):
         """The versions, and the number of winners by outcome, in words."""
         counts = Counter(row.outcome for row in self.winners)
         words = ", ".join(f"{counts[outcome]} {outcome}" for outcome in UpgradeOutcome if counts[outcome])
-        if not self.before:
+        if not self.winners:
             return f"Triton {self.after}: no winner of another version is stored"
-        return f"Triton {' and '.join(self.before)} to {self.after}: {words or 'no stored winner'}"
+        return f"Triton {' and '.join(self.before) or 'other versions'} to {self.after}: {words}"
 
     @cached_property
     def frame(self) -> pandas.DataFrame:

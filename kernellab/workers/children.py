@@ -169,7 +169,7 @@ def search_path() -> tuple[list[str], list[str]]:
     with contextlib.suppress(OSError):  # the current folder may be deleted
         here = os.getcwd()
     program = getattr(sys.modules.get("__main__"), "__file__", None)
-    local = {here, os.path.dirname(program) if program else here}
+    local = {here, os.path.dirname(os.path.join(here, program)) if program else here}
     path = [os.path.normpath(os.path.join(here, entry)) for entry in sys.path if isinstance(entry, str)]
     path = [entry for entry in path if os.path.isabs(entry)]
     return path, sorted(path, key=lambda entry: entry in local and "-packages" not in entry)

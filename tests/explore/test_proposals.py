@@ -87,6 +87,14 @@ def test_a_grid_of_numbers_under_two_blocks_is_said_to_follow_neither_of_them() 
     assert note.startswith("The grid is 4 whatever BLOCK_T and BLOCK_D are; pass a function of those")
 
 
+def test_a_flag_is_no_block_that_a_grid_of_numbers_could_follow() -> None:
+    given = {**ADD.given, "HAS_BIAS": True}
+    parameters, constexprs = (*ADD.parameters, "HAS_BIAS"), ADD.constexprs | {"HAS_BIAS"}
+    subject = dataclasses.replace(ADD, grid=(4, 1, 1), given=given, parameters=parameters, constexprs=constexprs)
+    note = plan_controls(subject, {}).notes[0]
+    assert note.startswith("The grid is 4 whatever BLOCK is; pass a function, such as lambda meta: (triton.cdiv(n, ")
+
+
 def test_a_range_of_the_grid_starts_at_the_grid() -> None:
     found = names(dataclasses.replace(ADD, grid=(4, 1, 1)), grid_x=(1, 64), BLOCK=[64])
     assert found["grid_x"] == (tuple(range(1, 65)), 4)

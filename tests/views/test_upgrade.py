@@ -52,6 +52,8 @@ def test_the_card_lists_what_is_suspect_with_both_figures_and_where_the_stages_p
 def test_a_store_without_winners_of_another_version_says_so() -> None:
     nothing = Upgrade((), (), AFTER, "store", ())
     assert nothing.text == "Triton 3.9.0: no winner of another version is stored"
+    unknown = compared_row("k@1", "n=4096", "BLOCK=64", None, snapshot(triton=AFTER))
+    assert Upgrade((unknown,), (), AFTER, "store", ()).text == "Triton other versions to 3.9.0: 1 unknown"
 
 
 def test_a_neighbour_that_is_predicted_faster_is_named() -> None:
