@@ -431,7 +431,7 @@ def test_a_misspelt_argument_is_pointed_at(lab: kernellab.Lab) -> None:
 
 def test_an_array_of_another_library_is_named(lab: kernellab.Lab) -> None:
     x, y, out = tensors()
-    with pytest.raises(LaunchError, match=r"x_ptr is a numpy\.ndarray\. Pass tensors"):
+    with pytest.raises(LaunchError, match=r"x_ptr is of type numpy\.ndarray\. Pass tensors"):
         lab.bind(samples.add_kernel)[(3,)](x.numpy(), y, out, N, BLOCK=128)
 
 

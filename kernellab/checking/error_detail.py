@@ -24,7 +24,12 @@ _ELEMENTS_AT_MOST = 1 << 24
 
 
 def detail_of(
-    got: Any, want: ExpectedValue, wrong: Any, unwritten: Any, writers: Any, grid: tuple[int, int, int]
+    got: Any,
+    want: ExpectedValue,
+    wrong: Any,
+    unwritten: Any = None,
+    writers: Any = None,
+    grid: tuple[int, int, int] = (1, 1, 1),
 ) -> ErrorDetail | None:
     """Return the errors of an output; None for a large one.
 
