@@ -1,6 +1,7 @@
 """Cheats, none of which may be accepted: each is judged from its file, and refused for the right reason.
 
-Each launch is made with its programs one by one and in batches: both leave the same, and fail in the same words.
+Each launch of the whole table is made with its programs one by one and in batches: both leave the same, and fail in the
+same words. The sample is judged as users judge.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from tests.judge.cheats.layouts_and_tolerances import RIGHT as RIGHT_IN_LAYOUTS
 from tests.judge.cheats.right import RIGHT
 from tests.tables import every
 
-pytestmark = pytest.mark.usefixtures("launchers")
 _FAST = (
     "a_write_beyond_the_end",
     "a_sum_without_atomics",
@@ -49,6 +49,7 @@ def test_a_sample_of_cheats_is_not_accepted(name, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("launchers")
 @pytest.mark.parametrize("name", every(36, [name for name in _BY_NAME if name not in _FAST]))
 def test_a_cheat_is_not_accepted_and_the_reason_names_the_rule(name, tmp_path):
     _check(_BY_NAME[name], tmp_path)
