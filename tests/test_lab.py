@@ -383,7 +383,11 @@ def _wait_until_gone(pid: int) -> None:
     """Wait at most a minute: a worker that still imports torch sees the closed pipe only after that."""
     status = Path(f"/proc/{pid}/status")
     for _ in range(600):
-        if not status.exists() or "State:\tZ" in status.read_text():
+        try:
+            text = status.read_text()
+        except (FileNotFoundError, ProcessLookupError):  # it may end while it is read
+            return
+        if "State:\tZ" in text:
             return
         time.sleep(0.1)
     pytest.fail(f"process {pid} still runs")
