@@ -157,8 +157,8 @@ def summary_of(facts: Facts, times: Times, share: float | None, findings: Sequen
     roofline = f"roofline bound {time_text(floor)} ({rates})"
     end = "" if findings else " No suggestion."
     total_s = times.total if facts.time_s is None else facts.time_s
-    is_timed = facts.time_s is not None or facts.is_predictable
-    if is_timed and not findings and times.largest is not Bottleneck.LAUNCH and floor < _FAR_FROM_BOUND * total_s:
+    is_far = times.largest is not Bottleneck.LAUNCH and floor < _FAR_FROM_BOUND * total_s
+    if facts.has_time and not findings and is_far:
         end += " No rule says why it is so far from that bound: tune it, since another config may be faster."
     if facts.time_s is None:
         took = f"Estimated {time_text(times.total)}" if facts.is_predictable else f"No estimate for {facts.target}"

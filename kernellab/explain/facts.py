@@ -307,6 +307,11 @@ class Facts:
         return not self.target.startswith("hip:")
 
     @property
+    def has_time(self) -> bool:
+        """Whether the launch was measured, or its time can be estimated."""
+        return self.time_s is not None or self.is_predictable
+
+    @property
     def slots(self) -> int:
         """The number of programs that run at a time."""
         return max(1, self.device.multiprocessors * self.resident)

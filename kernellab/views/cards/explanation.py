@@ -47,11 +47,10 @@ def answer_blocks(explanation: Explanation) -> list[Block]:
     terms = {str(unit): seconds for unit, seconds in explanation.times.terms.items()}
     facts = explanation.facts
     total_s = max(facts.time_s or explanation.times.total, 1e-12)
-    has_time = facts.time_s is not None or facts.is_predictable
     return [
         Message(explanation.summary),
         *(_finding_block(number, finding, explanation) for number, finding in enumerate(explanation.findings, 1)),
-        *([Drawing(lambda: terms_table(terms, total_s))] if has_time else []),
+        *([Drawing(lambda: terms_table(terms, total_s))] if facts.has_time else []),
         *(Message(reason, "kl-dim", prefix="note: ") for reason in explanation.unknown),
     ]
 

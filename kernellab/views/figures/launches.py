@@ -81,7 +81,7 @@ def explanation_figure(explanation: Explanation, *, dark: bool = False) -> Figur
     ] or ["No suggestion."]
     title = f"{explanation.kernel} on {facts.device.name}: limited by {explanation.bound}"
     figure, axes = _units_axes(title, times.terms, total_s, theme, LINE_INCHES * len(lines))
-    if is_measured or facts.is_predictable:
+    if facts.has_time:
         took = f"{'measured' if is_measured else 'estimated'} {time_text(total_s)}"
         axes.axvline(total_s * 1e6, color=theme.text, linewidth=1.4, label=took)
     bound = f"roofline bound {time_text(floor_s)}"
