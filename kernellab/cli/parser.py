@@ -161,7 +161,7 @@ def _add_keeping(commands: Any) -> None:
     words = "write a kernel as a file that does not need kernellab"
     add = _of_file(commands, "export", words, f"{_ONE}; or a kept NAME").add_argument
     add("--as", dest="kind", choices=EXPORT_KINDS, help="kind of file; default: a module with all decorators")
-    add("-o", "--output", metavar="PATH", help="path of the file; default: NAME.py, NAME.html or NAME.zip")
+    add("-o", "--output", metavar="PATH", help="path of the file; default: NAME with the ending of the kind")
     add("--targets", nargs="+", default=(), metavar="TARGET", help="compile binaries for these: cuda:80 cuda:90")
     lab = commands.add_parser("lab", help="open JupyterLab with a first notebook")
     lab.add_argument(

@@ -42,6 +42,7 @@ _DOCUMENTS = {
 # Rounded from the data sheets. None has the rate of the L2, which is an estimate; that of cuda:90 was measured by
 # matrix products on an H200. Clocks are those under load. The columns: name, target, model, SMs, GHz, GB/s of memory
 # and of the L2, MiB of the L2, dense TFLOP/s of fp16 with fp32 sums, of fp32 and of fp64 on ordinary units, document.
+# Two spaces at least stand between columns, since names have one.
 _SHEETS = """
 t4         cuda:75     T4          40   1.3   320   1200    4    65   8.1  0.25  tesla-t4/
 a100-80    cuda:80     A100       108  1.41  2039   4500   40   312  19.5   9.7  a100/

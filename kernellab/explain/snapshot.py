@@ -7,6 +7,7 @@ from dataclasses import replace
 from importlib import metadata
 
 from kernellab._triton import VERSION
+from kernellab.compile import ASSEMBLIES
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError
 from kernellab.explain.code_lines import code_of, line_of, loop_of
@@ -96,7 +97,7 @@ def _torch_version() -> str:
 
 
 def _instructions(compiled: Compiled) -> dict[str, int]:
-    stage = next((name for name in ("ptx", "amdgcn") if name in compiled.stages), "")
+    stage = next((name for name in ASSEMBLIES if name in compiled.stages), "")
     return dict(kind_counts(stage, compiled.stages[stage])) if stage else {}
 
 

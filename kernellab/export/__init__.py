@@ -8,7 +8,7 @@ EXPORT_KINDS = {
     "binaries": "a folder with cubins for some targets, and a loader that needs torch and the CUDA driver, not Triton",
     "bundle": "a zip with the kernel and its history, for ``%triton_load`` on another machine",
 }
-"""What is written, by kind of export; `kernellab.export.write.CONTENTS` writes each."""
+"""What is written, by kind of export; `kernellab.export.write.WRITERS` writes each."""
 
 DISPATCH_KINDS = ("dispatch", "torch-op", "table", "vllm", "binaries")
 """What is written of a dispatch, by kind; `kernellab.tune.dispatch.exporting` writes each."""

@@ -39,6 +39,8 @@ class Exported(Displayable):
     notes: tuple[str, ...] = ()
 
 
+_AGAIN = "Launch the kernel and export it again"
+
 ReportPage = Callable[
     [RecordedVersion, VersionRow, "Compiled | None", list[LaunchRow], list[MeasurementRow], Version | None], str
 ]
@@ -73,7 +75,7 @@ class ExportContext:
 
 
 def export(context: ExportContext, version: Version, to: str | Path | None, kind: str | None) -> Exported:
-    """Write a kept kernel as a file; ``to`` None means NAME.py, NAME.html or NAME.zip in the current folder.
+    """Write a kept kernel as a file; ``to`` None means NAME in the current folder, with the ending of the kind.
 
     ``kind`` None is a module with the decorators that the kernel was launched with.
 
@@ -85,13 +87,13 @@ def export(context: ExportContext, version: Version, to: str | Path | None, kind
     recorded = recorded_version(context.store, version)
     if context.targets and kind != "binaries":
         raise UsageError("targets= are those of kind='binaries'; other kinds compile when launched.")
-    suffix, content_of = CONTENTS[kind or "autotune"]
-    content = content_of(context, recorded)
-    path = Path(to) if to else Path(f"{version.identifier}{suffix}")
+    writer = WRITERS[kind or "autotune"]
+    content = writer.content(context, recorded)
+    path = Path(to) if to else Path(f"{version.identifier}{writer.suffix}")
     if not isinstance(content, str | bytes):
         return write_folder(path, content, version.label)
     replace_file(path, content if isinstance(content, bytes) else content.encode())
-    return Exported(path, version.label, kind or "module", _export_notes(context, recorded, kind or "autotune"))
+    return Exported(path, version.label, kind or "module", writer.notes(context, recorded))
 
 
 def write_folder(folder: Path, content: BinaryFiles, label: str) -> Exported:
@@ -144,21 +146,6 @@ def _expected_outputs(context: ExportContext, recorded: RecordedVersion) -> tupl
     return () if live is None else summarize_expected_outputs(recorded, live.kernel, live.device)
 
 
-ContentFunction = Callable[[ExportContext, RecordedVersion], "str | bytes | BinaryFiles"]
-CONTENTS: Mapping[str, tuple[str, ContentFunction]] = {
-    "module": (".py", lambda *parts: module_text(parts[1], _expected_outputs(*parts))),
-    "torch-op": (".py", lambda *parts: torch_op_text(parts[1], _expected_outputs(*parts))),
-    "autotune": (".py", lambda *parts: module_text(parts[1], _expected_outputs(*parts), autotune=True)),
-    "report": (".html", _report_html),
-    "binaries": ("_binaries", _binary_files),
-    "bundle": (
-        ".zip",
-        lambda context, recorded: bundle_bytes(context.store, recorded.version, _module_or_source(recorded)),
-    ),
-}
-"""The suffix and the content of a file, by `kernellab.export.EXPORT_KINDS`."""
-
-
 def summarize_expected_outputs(recorded: RecordedVersion, kernel: Bound, device: str) -> tuple[OutputSummary, ...]:
     """Launch a kernel on the generated inputs of its exported module; return summaries of the outputs.
 
@@ -201,6 +188,10 @@ def compiled_launch(context: ExportContext, recorded: RecordedVersion) -> Compil
         return None
 
 
+def _bundle(context: ExportContext, recorded: RecordedVersion) -> bytes:
+    return bundle_bytes(context.store, recorded.version, _module_or_source(recorded))
+
+
 def _module_or_source(recorded: RecordedVersion) -> str:
     try:
         return module_text(recorded, autotune=True)
@@ -208,24 +199,52 @@ def _module_or_source(recorded: RecordedVersion) -> str:
         return module_text(replace(recorded, launches=(), result=None), autotune=True)
 
 
-def _export_notes(context: ExportContext, recorded: RecordedVersion, kind: str) -> tuple[str, ...]:
-    notes = _execution_notes(context, recorded, kind)
-    if kind == "torch-op":
-        remark = recorded_grids_remark(recorded.version.identifier, grid_text(recorded.launches))
-        notes += (remark.removesuffix("."),) if remark else ()
-    return notes
-
-
-def _execution_notes(context: ExportContext, recorded: RecordedVersion, kind: str) -> tuple[str, ...]:
-    launch, again = recorded.launch, "Launch the kernel and export it again"
+def _module_notes(context: ExportContext, recorded: RecordedVersion) -> tuple[str, ...]:
+    launch = recorded.launch
     if launch is None:
-        return (f"No recorded launch: the file has no check and no benchmark. {again}",)
-    if kind == "report":
-        gone = "Not compiled here, or no longer cached: the report has no compiled section."
-        return () if compiled_launch(context, recorded) is not None else (f"{gone} {again}",)
-    if context.live is not None or kind == "bundle" or launch.check:
+        return (f"No recorded launch: the file has no check and no benchmark. {_AGAIN}",)
+    if context.live is not None or launch.check:
         return ()
-    return (f"Not launched in this session, so not executed: the file has no expected outputs. {again}",)
+    return (f"Not launched in this session, so not executed: the file has no expected outputs. {_AGAIN}",)
+
+
+def _operator_notes(context: ExportContext, recorded: RecordedVersion) -> tuple[str, ...]:
+    remark = recorded_grids_remark(recorded.version.identifier, grid_text(recorded.launches))
+    return (*_module_notes(context, recorded), *((remark.removesuffix("."),) if remark else ()))
+
+
+def _report_notes(context: ExportContext, recorded: RecordedVersion) -> tuple[str, ...]:
+    if recorded.launch is None:
+        return (f"No recorded launch: the report has no compiled section. {_AGAIN}",)
+    if compiled_launch(context, recorded) is not None:
+        return ()
+    return (f"Not compiled here, or no longer cached: the report has no compiled section. {_AGAIN}",)
+
+
+def _bundle_notes(context: ExportContext, recorded: RecordedVersion) -> tuple[str, ...]:
+    return () if recorded.launch is not None else _module_notes(context, recorded)
+
+
+@dataclass(frozen=True, slots=True)
+class _Writer:
+    """What writes a kind of export: the end of its path, its content, and the remarks for the user."""
+
+    suffix: str
+    content: Callable[[ExportContext, RecordedVersion], str | bytes | BinaryFiles]
+    notes: Callable[[ExportContext, RecordedVersion], tuple[str, ...]]
+
+
+WRITERS: Mapping[str, _Writer] = {
+    "module": _Writer(".py", lambda *parts: module_text(parts[1], _expected_outputs(*parts)), _module_notes),
+    "torch-op": _Writer(".py", lambda *parts: torch_op_text(parts[1], _expected_outputs(*parts)), _operator_notes),
+    "autotune": _Writer(
+        ".py", lambda *parts: module_text(parts[1], _expected_outputs(*parts), autotune=True), _module_notes
+    ),
+    "report": _Writer(".html", _report_html, _report_notes),
+    "binaries": _Writer("_binaries", _binary_files, lambda *_: ()),  # the files have their own
+    "bundle": _Writer(".zip", _bundle, _bundle_notes),
+}
+"""What writes each of `kernellab.export.EXPORT_KINDS`."""
 
 
 def write_measurements(kernels: Registry, key: str | int | None, path: Path) -> int:

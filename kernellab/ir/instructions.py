@@ -112,6 +112,11 @@ def instruction_of(stage: str, line: str) -> Instruction | None:
     return reader(line) if reader else None
 
 
+def counts_instructions(stage: str) -> bool:
+    """Whether a reader finds the instructions of a stage among its other lines."""
+    return stage in _INSTRUCTION_READERS
+
+
 def profiles_of(stage: str, lines: Iterable[StageLine]) -> Mapping[SourceKey, LineProfile]:
     """Return the notable instructions of a stage by file and line of their source."""
     totals: Counter[SourceKey] = Counter()

@@ -13,7 +13,7 @@ import torch
 
 from kernellab.checking.comparison import Check, ExpectedValue, compare_output, wrong_elements
 from kernellab.checking.reference import bounded_values
-from kernellab.errors import KernellabError, UsageError, first_line, plural
+from kernellab.errors import KernellabError, UsageError, first_line, plural, timeout_text
 from kernellab.judge.in_ring import expected_in_ring
 from kernellab.judge.launchers import CpuLauncher, FailedLaunch, UnsafeLaunch
 from kernellab.judge.layouts import Gaps, fill_gaps
@@ -268,7 +268,7 @@ class Examiner:
         if isinstance(exc, UnsafeLaunch):
             return Decision.UNSAFE, Reason(exc.rule, f"{exc.message}.", self.file, line, question.words)
         if isinstance(exc, ReplayTimeout):
-            detail = f"Its trials take more than {self.limit_s:g} s."
+            detail = f"{timeout_text('Its trials', self.limit_s)}."
             return Decision.REFUSED, Reason("time_limit", detail, self.file, line, question.words)
         rule = "program" if isinstance(exc, ReplayError) else "launch_fails"
         decision = Decision.REFUSED if isinstance(exc, ReplayError) else Decision.WRONG
@@ -399,7 +399,7 @@ def examine(examiner: Examiner, seed: int) -> Verdict:
         if len(reasons) >= _REASONS_AT_MOST or any(reason.rule != "values" for reason in reasons):
             break
         if perf_counter() - began > examiner.limit_s:
-            detail = f"Its trials take more than {examiner.limit_s:g} s; those so far were right."
+            detail = f"{timeout_text('Its trials', examiner.limit_s)}; those so far were right."
             decision = decision if reasons else Decision.REFUSED
             reasons.append(Reason("time_limit", detail, examiner.file))
             break

@@ -28,7 +28,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
-from kernellab.errors import JudgeFailed, KernellabError
+from kernellab.errors import JudgeFailed, KernellabError, stopped_text, timeout_text
 from kernellab.judge.confined_process import LENGTH, MOST_BYTES, Setup
 from kernellab.judge.confinement import ALL_LAYERS, Bounds, Layer
 from kernellab.judge.starter import Starter
@@ -206,7 +206,7 @@ class _Process:
             with _STARTING:
                 if _STARTER.popen is self.starter:
                     _STARTER.replace()  # the next one gets a new one; what the old one has started goes on
-            reason = self.failure or f"it was not ready after {limits.start_s:g} s, or was ended from outside"
+            reason = self.failure or f"{timeout_text('it', limits.start_s, 'was not ready')}, or was ended from outside"
             raise JudgeFailed(f"The process for the candidate did not start: {reason}.", detail=printed)
 
 
@@ -226,7 +226,7 @@ def _await_message(process: _Process, scratch: Path, limits: Limits, stop: Stop)
                 was_ready, deadline_s = True, time.monotonic() + limits.timeout_s
             left_s = deadline_s - time.monotonic()
             if left_s <= 0:
-                return f"It was stopped after {limits.timeout_s:g} s."
+                return stopped_text("It", limits.timeout_s)
             for descriptor, _ in poll.poll(min(1e3 * left_s, _TICK_MS)):
                 if not readers[descriptor]():
                     poll.unregister(descriptor)

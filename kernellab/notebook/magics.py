@@ -282,7 +282,7 @@ class StoreMagics(LabMagics):
 
     @magic_arguments()
     @argument("kernel", help="A name, name@version or id; or a variable that holds what tuning over sizes returned.")
-    @argument("--to", help="The file to write (NAME.py, NAME.html or NAME.zip in the current folder).")
+    @argument("--to", help="The file to write (NAME in the current folder, with the ending of the kind).")
     @argument(
         "--as",
         dest="kind",

@@ -13,7 +13,7 @@ from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernellab.errors import KernellabError, UsageError, WorkerDied, WorkerError, first_line
+from kernellab.errors import KernellabError, UsageError, WorkerDied, WorkerError, first_line, timeout_text
 from kernellab.tune.executors import Cluster, GpuOwner, RemoteCall, is_missing_module, owners_of, process_lock
 from kernellab.workers.worker import Failure, failure_of
 
@@ -194,7 +194,7 @@ class CallQueue:
             if not future.done() and self.clock() - since_s < self.limit_s:
                 continue
             del self._questions[name]
-            silence = WorkerError(f"{name} said nothing for {self.limit_s:g} s")
+            silence = WorkerError(timeout_text(name, self.limit_s, "said nothing"))
             answer = future_result(future) if future.done() else silence
             owners[name] = answer if isinstance(answer, GpuOwner) else None
             if isinstance(answer, KernellabError):

@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf, log2, prod
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, assert_never, runtime_checkable
 
 from kernellab.errors import UsageError, choice_message
 from kernellab.registry.kept_times import fields_of_key
@@ -291,7 +291,11 @@ def search_of(
         return CoordinateDescent(start(allows) or first, allows)
     if space is None:
         raise UsageError(f"search={search!r} draws from a Space; pass configs=Space(...).")
-    return Random(space, count, random.Random(seed)) if search == "random" else optuna_search(space, count, seed)
+    if search == "random":
+        return Random(space, count, random.Random(seed))
+    if search == "optuna":
+        return optuna_search(space, count, seed)
+    assert_never(search)
 
 
 def best_start(records: Records, known: Mapping[Config, Row], fits: Fits) -> Config | None:

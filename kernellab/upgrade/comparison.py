@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from enum import StrEnum
 
+from kernellab.compile import MLIR_STAGES, STAGES
 from kernellab.compile.types import Compiled
 from kernellab.explain.code_lines import own_line
 from kernellab.ir.graph import main_file, short_file
@@ -41,7 +42,7 @@ _UNIT_RANKS = {"": 0, "mma": 1, "wmma": 1, "wgmma": 2, "mfma": 2, "tcgen05": 3}
 _KIND_RANKS = {"fp4": 0, "fp8": 1, "int8": 1, "fp16": 2, "bf16": 2, "tf32": 3, "fp32": 4, "fp64": 5}
 _ASYNC_KINDS = ("TMA", "cp.async")
 _WIDTH = re.compile(r"(loads|stores), (\d+) B wide")
-COMPARED_STAGES = ("ttir", "ttgir", "llir", "ptx", "amdgcn")
+COMPARED_STAGES = tuple(name for name in STAGES if name != "sass")
 
 LineOperations = Mapping[str, Mapping[str, int]]
 """The operations of a stage with their counts, by source line as a text; "" is the line of what has none."""
@@ -49,7 +50,6 @@ LineOperations = Mapping[str, Mapping[str, int]]
 _ALIAS = re.compile(r"^(#[a-z_]\w*) = (.*)$", re.MULTILINE)
 _NAMED = re.compile(r"#[a-z_]\w*")
 _TYPES = re.compile(r" : (.*)$")
-_MLIR = {"ttir", "ttgir"}
 _WITHOUT_EFFECT = {"tt.return", "scf.yield", "tt.reduce.return", "tt.scan.return", "arith.constant"}
 
 
@@ -311,14 +311,14 @@ def stage_operations(compiled: Compiled) -> dict[str, LineOperations]:
 
 
 def _operations_by_line(stage: str, text: str, file: str) -> LineOperations:
-    layouts = dict(_ALIAS.findall(text)) if stage in _MLIR else {}
+    layouts = dict(_ALIAS.findall(text)) if stage in MLIR_STAGES else {}
     lines: dict[str, Counter[str]] = {}
     for line in stage_lines(stage, text):
         instruction = instruction_of(stage, line.text)
         if instruction is None or instruction.mnemonic in _WITHOUT_EFFECT:
             continue
         place = own_line(line.place, file)
-        types = "".join(_types_of(line.text, layouts)) if stage in _MLIR else ""
+        types = "".join(_types_of(line.text, layouts)) if stage in MLIR_STAGES else ""
         lines.setdefault("" if place is None else str(place), Counter())[instruction.mnemonic + types] += 1
     return {place: dict(sorted(counts.items())) for place, counts in lines.items()}
 

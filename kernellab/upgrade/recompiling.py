@@ -19,7 +19,7 @@ import kernellab.upgrade
 from kernellab._triton import VERSION
 from kernellab._triton.kernel import jit_function
 from kernellab._triton.loading import load
-from kernellab.errors import CompileError, KernellabError, UsageError
+from kernellab.errors import CompileError, KernellabError, UsageError, plural, timeout_text
 from kernellab.explain.devices import device_of_table
 from kernellab.explain.prediction_requests import snapshot_job
 from kernellab.explain.snapshot import failed_snapshot, resources_snapshot, snapshot_of, unknown_snapshot
@@ -159,7 +159,8 @@ def compile_elsewhere(python: str | Path, store: Path, winners: Sequence[Winner]
         except OSError as exc:
             raise UsageError(f"--python {str(python)!r} cannot be started: {exc.strerror or exc}.") from exc
         except subprocess.TimeoutExpired as exc:
-            raise KernellabError(f"{python} did not compile {len(winners)} launches in {exc.timeout:.0f} s.") from exc
+            outcome = f"did not compile {plural(len(winners), 'launch')}"
+            raise KernellabError(f"{timeout_text(str(python), limit_s, outcome)}.") from exc
         if process.returncode or not answer.exists():
             raise _failure(python, process.stderr)
         return _read_answer(answer)

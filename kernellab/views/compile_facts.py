@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from kernellab.compile import ASSEMBLIES
 from kernellab.compile.types import Compiled, Resources
 from kernellab.errors import plural
 from kernellab.ir.graph import Graph, Operation, place_of
@@ -87,8 +88,8 @@ def precision_words(compiled: Compiled) -> list[str]:
 
 def _tensor_core_lines(compiled: Compiled) -> frozenset[tuple[str | None, int | None]]:
     """Return the source lines with instructions of tensor cores in the machine code."""
-    stage = "ptx" if compiled.target.backend == "cuda" else "amdgcn"
-    if stage not in compiled.stages:
+    stage = next((name for name in ASSEMBLIES if name in compiled.stages), None)
+    if stage is None:
         return frozenset()
     profiles = profiles_of(stage, stage_lines(stage, compiled.stages[stage]))
     return frozenset(key for key, profile in profiles.items() if profile.of(InstructionKind.TENSOR))

@@ -1,6 +1,7 @@
 """The colours of all pictures, figures and style sheets; no other file states one.
 
-The named colours read on white and on black alike. A style sheet writes ``$blue``, or ``rgba($blue,.2)`` (`fill_in`).
+The named colours read on white and on black alike; figures of matplotlib have darker and lighter tones of them, in
+`LIGHT` and `DARK`. A style sheet writes ``$blue``, or ``rgba($blue,.2)`` (`fill_in`).
 """
 
 from __future__ import annotations

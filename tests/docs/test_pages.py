@@ -10,9 +10,11 @@ import pytest
 
 import kernellab
 from docs.pages import hooks, magics, notebooks, reference, settings
+from kernellab.launch.run import FindingKind
 from kernellab.notebook.help import MAGICS
 
 pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[2]
 NO_RESULTS = {"Any", "None", "Self", "Session", "bool", "int", "str"}  # a session is for the rooms below the lab
 
 
@@ -58,6 +60,12 @@ def test_what_the_package_offers_and_its_verbs_return_is_in_the_reference() -> N
     results = {name for verb in verbs.values() for name in inspect.signature(verb).return_annotation.split(" | ")}
     assert {"Compiled", "Tuning", "Explanation", "CapturedFunction"} <= results
     assert {name for name in results if name.isidentifier()} - NO_RESULTS <= set(kernellab.__all__)
+
+
+def test_the_page_of_checked_runs_has_each_kind_of_warning() -> None:
+    page = (ROOT / "docs" / "cpu_runs.md").read_text(encoding="utf-8")
+    named = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
+    assert sorted(named) == sorted({*FindingKind} - {FindingKind.OUT_OF_BOUNDS})  # which is an error
 
 
 def test_every_setting_has_a_meaning_and_a_default(pages: dict[str, str]) -> None:

@@ -14,7 +14,7 @@ import torch
 import kernellab
 from kernellab.errors import UsageError
 from kernellab.export import EXPORT_KINDS
-from kernellab.export.write import CONTENTS
+from kernellab.export.write import WRITERS
 from kernellab.store import Measurement
 from kernellab.views.cards.listing import exported_card
 from tests.export.test_module import SCALE, cell, tensors
@@ -94,4 +94,4 @@ def test_the_file_has_the_name_of_the_kernel_where_none_is_given(
 
 
 def test_each_kind_of_export_has_a_content_and_words() -> None:
-    assert list(CONTENTS) == list(EXPORT_KINDS)
+    assert list(WRITERS) == list(EXPORT_KINDS)

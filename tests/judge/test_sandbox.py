@@ -138,7 +138,7 @@ def test_the_end_of_what_it_printed_is_kept() -> None:
 )
 def test_a_process_that_does_not_end_is_stopped_in_time(program: str) -> None:
     result = ran(program, timeout_s=1.5)
-    assert (result.data, result.problem) == (None, "It was stopped after 1.5 s.")
+    assert (result.data, result.problem) == (None, "It did not finish within 1.5 s and was stopped.")
     assert result.seconds < 3
 
 
@@ -205,7 +205,7 @@ def test_a_daemon_is_gone_after_the_run(layers: frozenset[Layer]) -> None:
 def test_a_process_that_forks_without_end_is_stopped_in_time(layers: frozenset[Layer]) -> None:
     program = BOMB if layers == ALL_LAYERS else BOMB.replace("while True", "for n in range(7)") + "\nwhile True: pass"
     result = ran(program, layers=layers, timeout_s=1.5)
-    assert result.problem == "It was stopped after 1.5 s."
+    assert result.problem == "It did not finish within 1.5 s and was stopped."
     assert result.seconds < 4
 
 
@@ -452,7 +452,7 @@ def test_an_unknown_machine_has_no_filter() -> None:
 
 def test_a_start_that_takes_too_long_is_ended() -> None:
     start_s = time.monotonic()
-    with pytest.raises(JudgeFailed, match=r"it was not ready after 0 s"):
+    with pytest.raises(JudgeFailed, match=r"it was not ready within 0 s"):
         run_confined(MODULE, b"", [], Limits(start_s=0.0))
     assert time.monotonic() - start_s < 3
 

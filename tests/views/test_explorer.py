@@ -11,11 +11,12 @@ import pytest
 import torch
 
 import kernellab
+from kernellab.compile import STAGES
 from kernellab.compile.types import Compiled
 from kernellab.ir.graph import Location
 from kernellab.ir.instructions import InstructionKind
 from kernellab.ir.lines import StageLine
-from kernellab.views.explorers import STAGE_BYTES_AT_MOST, explorer_html, explorer_page, fit_stage
+from kernellab.views.explorers import STAGE_BYTES_AT_MOST, Rendering, explorer_html, explorer_page, fit_stage
 from kernellab.views.explorers.exploration import Badge, Stage, badges_of, explore
 from kernellab.views.graph.dataflow import SourceText
 from tests.kernels.elementwise import add_case
@@ -157,6 +158,22 @@ def test_sizes_and_times_of_the_stages_show(matmul: Compile) -> None:
 def test_counts_of_a_stage_add_up_to_its_instructions(matmul: Compile) -> None:
     for stage in explore(matmul()).stages:
         assert sum(profile.instructions for profile in stage.profiles.values()) == stage.instructions > 0
+
+
+@pytest.mark.slow
+def test_a_stage_without_a_reader_of_instructions_has_no_count_and_is_not_opened(matmul: Compile) -> None:
+    exploration = explore(matmul("hip:gfx942"))
+    stages = (*exploration.stages, Stage("raw", (StageLine("module {", Location(None, None)),), 8, None))
+    rendering = Rendering(replace(exploration, stages=stages), None, "")
+    assert stages[rendering.opened].name == "amdgcn"
+    assert stages[-1].instructions is None
+    text = Reader(rendering.html()).text
+    assert "RAW" in text
+    assert "1 line · 8 B" in text
+
+
+def test_no_stage_has_the_name_of_another_view() -> None:
+    assert not {"source", "graph", "resources"} & {*STAGES}
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from PIL import Image
 from kernellab.compile.types import Compiled
 from kernellab.views.figures.raster import SCALE, WIDEST_PX, rasterize, with_fallbacks, without_fallbacks
 from kernellab.views.graph import svg
+from kernellab.views.palette import BLUE, GREEN, ORANGE, tones
 
 SMALL = (
     '<svg xmlns="http://www.w3.org/2000/svg" aria-label="a &quot;b&quot; &lt; c" viewBox="-10 0 40 20">'
@@ -26,10 +27,10 @@ def _pixels(body: str) -> Callable[[float, float], tuple[int, int, int]]:
 
 def test_shapes_lie_where_the_view_box_puts_them_in_their_colours() -> None:
     at = _pixels(
-        '<rect x="0" y="0" width="10" height="20" fill="#2b83dc"/><circle cx="20" cy="10" r="6" fill="#0f9d75"/>'
+        f'<rect x="0" y="0" width="10" height="20" fill="{BLUE}"/><circle cx="20" cy="10" r="6" fill="{GREEN}"/>'
     )
-    assert at(5, 10) == (0x2B, 0x83, 0xDC)
-    assert at(20, 10) == (0x0F, 0x9D, 0x75)
+    assert at(5, 10) == tones(BLUE)
+    assert at(20, 10) == tones(GREEN)
     assert at(-5, 10) == (255, 255, 255)
 
 
@@ -67,7 +68,7 @@ def test_every_part_of_a_graph_is_painted(compiled: Callable[[str], Compiled]) -
     png, (width, height) = rasterize(picture)
     colors = {color for _, color in Image.open(io.BytesIO(png)).convert("RGB").getcolors() or ()}
     assert f'width="{width}" height="{height}"' in picture
-    assert {(0x0F, 0x9D, 0x75), (0x2B, 0x83, 0xDC), (0xE0, 0x6C, 0x12)} <= colors  # arguments, loads, stores
+    assert {*map(tones, (GREEN, BLUE, ORANGE))} <= colors  # arguments, loads, stores
 
 
 def test_an_image_stands_beside_each_picture() -> None:

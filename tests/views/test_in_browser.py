@@ -19,6 +19,7 @@ from kernellab.views.cards.traffic import traffic_card
 from kernellab.views.explorers import explorer_html
 from kernellab.views.graph import svg
 from kernellab.views.layouts import layouts_card
+from kernellab.views.palette import BLUE, GREEN, RED, tones
 from kernellab.views.report import KernelReport
 from tests.chromium import running_chromium
 from tests.views.reports import cell_of
@@ -42,6 +43,12 @@ OVERFLOWING = """() => [...document.querySelectorAll('svg g[data-node]')].filter
   const box = node.querySelector('path').getBBox();
   return [...node.querySelectorAll('text')].some(text => text.getBBox().width > box.width);
 }).map(node => node.textContent)"""
+
+
+def computed(colour: str) -> str:
+    """Return a colour of the palette as a browser gives it."""
+    return f"rgb({', '.join(map(str, tones(colour)))})"
+
 
 FAINTEST = """() => {
   const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
@@ -154,11 +161,11 @@ def test_the_maps_of_traffic_can_be_read_in_light_and_dark(
     assert page.evaluate(FAINTEST) > 4.5
     drawn = page.evaluate("""() => [...document.querySelectorAll('.kl-poor rect:not(.kl-band), .kl-map path')]
         .map(e => [getComputedStyle(e).fill, getComputedStyle(e).stroke])""")
-    assert {"rgb(224, 62, 74)"} <= {fill for fill, _ in drawn}
-    assert {"rgb(43, 131, 220)"} <= {stroke for _, stroke in drawn}
+    assert computed(RED) in {fill for fill, _ in drawn}
+    assert computed(BLUE) in {stroke for _, stroke in drawn}
     borders = page.evaluate("""() => [...document.querySelectorAll('.kl-badge')]
         .map(e => getComputedStyle(e)).map(style => `${style.borderLeftWidth} ${style.borderLeftColor}`)""")
-    assert {"1px rgb(224, 62, 74)", "1px rgb(15, 157, 117)"} <= set(borders), "by useful bytes"
+    assert {f"1px {computed(RED)}", f"1px {computed(GREEN)}"} <= set(borders), "by useful bytes"
     assert page.evaluate("() => document.documentElement.scrollWidth <= window.innerWidth")
 
 

@@ -31,10 +31,15 @@ def test_no_other_file_states_a_colour() -> None:
 
 def test_a_style_sheet_gets_the_colours_that_it_names() -> None:
     assert palette.fill_in("a{color:$blue;background:rgba($blue,.2)}") == (
-        f"a{{color:{palette.BLUE};background:rgba(43,131,220,.2)}}"
+        f"a{{color:{palette.BLUE};background:rgba({','.join(map(str, palette.tones(palette.BLUE)))},.2)}}"
     )
     with pytest.raises(KeyError):
         palette.fill_in("a{color:$beige}")
+
+
+@pytest.mark.parametrize("name", ["site.css", "favicon.svg"])
+def test_the_site_has_the_green_of_the_cards(name: str) -> None:
+    assert palette.GREEN in (PACKAGE.parent / "docs" / "assets" / name).read_text(encoding="utf-8")
 
 
 def luminance(colour: tuple[float, ...]) -> float:

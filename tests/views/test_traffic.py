@@ -11,6 +11,7 @@ from kernellab.explain.traffic.accesses import WarpExample
 from kernellab.explain.traffic.result import ArgumentTraffic, Traffic, TrafficRow, UnknownTraffic
 from kernellab.views.cards.traffic import access_badge, request_words, spacing_words, traffic_card
 from kernellab.views.figures.memory import mapped_programs, program_map, program_slider, touched_bytes, warp_map
+from kernellab.views.palette import BLUE
 from tests.views.test_card import Reader
 
 FILE = "In[<3>]"
@@ -138,7 +139,7 @@ def test_programs_are_drawn_in_their_order_by_what_they_touch(traffic: Traffic) 
     text = Reader(picture).text
     assert "program 1, 0 reads about 256 to 511" in text
     assert "program 0, 1 touches nothing" in text
-    assert picture.count('<path stroke="#2b83dc"') == 4
+    assert picture.count(f'<path stroke="{BLUE}"') == 4
 
 
 def test_a_slider_has_a_stop_for_all_programs_and_for_each_that_is_drawn(traffic: Traffic) -> None:

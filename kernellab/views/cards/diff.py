@@ -11,7 +11,7 @@ from enum import StrEnum
 from html import escape
 from itertools import groupby, zip_longest
 
-from kernellab.compile import DIFF_STAGES, STAGES
+from kernellab.compile import ASSEMBLIES, DIFF_STAGES
 from kernellab.compile.types import Compiled
 from kernellab.errors import UsageError, choice_message, plural
 from kernellab.ir.instructions import kind_counts
@@ -284,8 +284,8 @@ def _fact_words(fact: Fact) -> str:
 
 
 def _machine(compiled: Compiled) -> Mapping[str, str]:
-    name = next((name for name in reversed(STAGES) if name in compiled.stages), "")
-    if name not in {"ptx", "amdgcn"}:
+    name = next((name for name in ASSEMBLIES if name in compiled.stages), None)
+    if name is None:
         return {}
     counts = kind_counts(name, compiled.stages[name])
     total = counts.pop("all", 0)

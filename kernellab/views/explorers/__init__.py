@@ -13,6 +13,7 @@ from html import escape
 from itertools import groupby
 
 from kernellab._triton.tiles import layouts_in
+from kernellab.compile import ASSEMBLIES, MLIR_STAGES
 from kernellab.compile.types import Compiled
 from kernellab.errors import plural, share_text, time_text
 from kernellab.explain.profile import Profile, Reasons, Stall, sum_reasons
@@ -82,7 +83,7 @@ class Rendering:
         self.numbers: dict[LineKey, int] = {line.key: number for number, line in enumerate(self.lines)}
         self.home = short_file(main_file(exploration.compiled.graph))
         names, compiled = [stage.name for stage in exploration.stages], exploration.compiled
-        default = "ptx" if "ptx" in names else next((name for name in reversed(names) if name != "sass"), "")
+        default = next((name for name in names if name in ASSEMBLIES), names[-1] if names else "")
         self.opened = names.index(opened if opened in names else default) if names else 0
         self._tiles: TilesPane | None = None
         if tiles and "ttgir" in names:
@@ -144,7 +145,8 @@ class Rendering:
     def _tabs(self) -> Iterator[str]:
         for index, stage in enumerate(self.exploration.stages):
             checked = " checked" if index == self.opened else ""
-            size = "…" if stage.is_pending else f"{stage.instructions:,}"
+            count = "" if stage.instructions is None else f"{stage.instructions:,}"
+            size = "…" if stage.is_pending else count
             yield (
                 f' <label><input type="radio" name="{self.uid}-tab" class="kx-tab{index}"{checked} {_UNSTYLED}>'
                 f"<b>{stage.name.upper()}</b> <span>{size}</span></label>"
@@ -213,8 +215,9 @@ class Rendering:
 def _facts(stage: Stage) -> str:
     if stage.is_pending:
         return "is being disassembled"
-    word = "operation" if stage.name in {"ttir", "ttgir"} else "instruction"
-    facts = [plural(stage.instructions, word), plural(len(stage.lines), "line"), size_words(stage.bytes)]
+    word = "operation" if stage.name in MLIR_STAGES else "instruction"
+    facts = [] if stage.instructions is None else [plural(stage.instructions, word)]
+    facts += [plural(len(stage.lines), "line"), size_words(stage.bytes)]
     if stage.seconds is not None:
         facts.append(f"made in {time_text(stage.seconds)}")
     return " · ".join(facts)

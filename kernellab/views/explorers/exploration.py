@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from kernellab.compile import STAGES
+from kernellab.compile import ASSEMBLIES, STAGES
 from kernellab.compile.types import Compiled
 from kernellab.errors import StoreError, UsageError, plural
 from kernellab.ir.effects import access_bytes
 from kernellab.ir.graph import Location, calls_of, main_file, place_of, short_file
-from kernellab.ir.instructions import InstructionKind, LineProfile, hint_of_ptx, profiles_of
+from kernellab.ir.instructions import InstructionKind, LineProfile, counts_instructions, hint_of_ptx, profiles_of
 from kernellab.ir.lines import StageLine, stage_lines
 from kernellab.ir.operations import Access
 from kernellab.views.elements import MARKS
@@ -67,8 +67,10 @@ class Stage:
         return self.profiles[key].instructions if key in self.profiles else 0
 
     @cached_property
-    def instructions(self) -> int:
-        """The number of instructions, or of operations of an IR."""
+    def instructions(self) -> int | None:
+        """The number of instructions, or of operations of an IR; None of a stage whose text has no reader of them."""
+        if not counts_instructions(self.name):
+            return None
         return sum(profile.instructions for profile in self.profiles.values())
 
 
@@ -208,7 +210,7 @@ class Badge:
 def badges_of(exploration: Exploration) -> Mapping[LineKey, tuple[Badge, ...]]:
     """Return the badges of each source line that has any."""
     # The lowest stage with exact source lines for its instructions.
-    machine = next((stage for stage in reversed(exploration.stages) if stage.name in {"ptx", "amdgcn"}), None)
+    machine = next((stage for stage in exploration.stages if stage.name in ASSEMBLIES), None)
     if machine is None:
         return {}
     sass = next((stage.profiles for stage in exploration.stages if stage.name == "sass"), {})
