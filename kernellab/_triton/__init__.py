@@ -17,10 +17,14 @@ CODE_GENERATOR = "triton.compiler.code_generator"
 OLDEST = (3, 6)
 
 
+def version_order(version: str) -> tuple[int, ...]:
+    """The numbers in a version, by which versions are sorted: 3.10.0 follows 3.9.0."""
+    return tuple(map(int, re.findall(r"\d+", version)))
+
+
 def require_supported(version: str) -> None:
     """Raise `UsageError` for a Triton older than `OLDEST`, such as a fork that pip installs by another name."""
-    installed = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
-    if installed < OLDEST:
+    if version_order(version)[:2] < OLDEST:
         oldest = ".".join(map(str, OLDEST))
         raise UsageError(
             f"The Triton that is installed is {version}; expected {oldest} or later. Install one: "

@@ -16,6 +16,7 @@ from triton._C.libtriton import get_cache_invalidating_env_vars
 from triton.compiler import ASTSource, make_backend
 from triton.runtime.jit import JITFunction, MockTensor, create_function_from_signature
 
+from kernellab._triton import VERSION, version_order
 from kernellab._triton.closure import value_key
 from kernellab._triton.kernel import constexpr_value
 from kernellab._triton.targets import gpu_target
@@ -140,7 +141,7 @@ def gluon_barrier() -> str:
 
 def gluon_flattens_inferred_layouts() -> bool:
     """Whether Gluon infers the layout of a row that a tensor with an inferred layout is reshaped to: from 3.9 on."""
-    return tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 9)
+    return version_order(VERSION) >= (3, 9)
 
 
 def gluon_source() -> Any:

@@ -170,11 +170,10 @@ class Benchmark(Drawable):
             values = {name: cell_value(record[name]) for name in own if name not in INTEGER_OPTIONS}
             row = BenchmarkRow(
                 config=Config(tuple(values.items())) if any(value is not None for value in values.values()) else None,
-                **fields_of_record(record),
+                **fields_of_record(BenchmarkRow, record),
                 point=tuple((name, cell_value(record[name])) for name in swept),
                 implementation=record["implementation"],
                 options={name: cell_value(record[name]) for name in own if name in INTEGER_OPTIONS},
-                rank=cell_value(record.get("rank")),
                 **{name: cell_value(record.get(name)) for name in MORE_COLUMNS},
                 created=record["created"].timestamp(),
             )
@@ -218,7 +217,7 @@ def _record(benchmark: Benchmark, row: BenchmarkRow, own: list[str]) -> dict[str
     origin = {name: benchmark.provenance.get(name) for name in PROVENANCE_COLUMNS if name != "created"}
     options = {name: row.options.get(name) for name in own if name in INTEGER_OPTIONS}
     parameters = {name: config.get(name) for name in own if name not in INTEGER_OPTIONS}
-    measured |= {"status": str(row.status), "cold_ms": row.cold_ms}
+    measured |= {name: getattr(row, name) for name in OUTCOME_COLUMNS} | {"status": str(row.status)}
     return {**dict(row.point), **parameters, **options, **measured, **origin}
 
 

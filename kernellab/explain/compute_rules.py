@@ -364,17 +364,17 @@ def launch_overhead(facts: Facts) -> PerformanceFinding | None:
     )
 
 
-COMPUTE_RULES = (
-    no_tensor_cores,
-    wide_operands,
-    small_tiles,
-    slow_arithmetic,
-    reductions_in_loops,
-    register_spills,
-    few_programs,
-    last_wave,
-    small_block,
-    masked_lanes,
-    low_occupancy,
-    launch_overhead,
-)
+COMPUTE_RULES = {
+    Cause.NO_TENSOR_CORES: no_tensor_cores,
+    Cause.WIDE_OPERANDS: wide_operands,
+    Cause.TILES: small_tiles,
+    Cause.ARITHMETIC: slow_arithmetic,
+    Cause.REDUCTION: reductions_in_loops,
+    Cause.SPILLS: register_spills,
+    Cause.FEW_PROGRAMS: few_programs,
+    Cause.LAST_WAVE: last_wave,
+    Cause.SMALL_BLOCK: small_block,
+    Cause.MASKED: masked_lanes,
+    Cause.OCCUPANCY: low_occupancy,
+    Cause.LAUNCH: launch_overhead,
+}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -67,7 +67,9 @@ def evidence_text(evidence: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {figure_text(value)}" for name, value in evidence.items())
 
 
-RULES = (*MEMORY_RULES, *COMPUTE_RULES)
+RULES: Mapping[Cause, Callable[[Facts], PerformanceFinding | None]] = {**MEMORY_RULES, **COMPUTE_RULES}
+"""The rule of each cause."""
+
 _MOST_FINDINGS = 5
 _LEAST_GAIN = 1.08
 _NEAR_BOUND = 0.87  # share of the roofline bound; a launch above it has no findings
@@ -105,7 +107,7 @@ def findings_of(facts: Facts, times: Times) -> list[PerformanceFinding]:
     is_overhead, share = times.launch > _MOSTLY_OVERHEAD * times.total, share_of_limit(facts)
     if not is_overhead and share is not None and share >= _NEAR_BOUND:
         return []
-    rules = (launch_overhead,) if is_overhead else RULES
+    rules = (launch_overhead,) if is_overhead else RULES.values()
     findings = [_with_gain(finding, facts) for rule in rules if (finding := rule(facts)) is not None]
     waiting = [finding for finding in findings if finding.gain[1] >= _LEAST_GAIN]
     waiting.sort(key=lambda finding: -_weight(finding, facts))

@@ -283,13 +283,13 @@ def contended_atomics(facts: Facts) -> PerformanceFinding | None:
     )
 
 
-MEMORY_RULES = (
-    uncoalesced_access,
-    narrow_access,
-    repeated_loads,
-    shared_loads,
-    program_order,
-    bank_conflicts,
-    no_pipeline,
-    contended_atomics,
-)
+MEMORY_RULES = {
+    Cause.UNCOALESCED: uncoalesced_access,
+    Cause.NARROW: narrow_access,
+    Cause.REREAD: repeated_loads,
+    Cause.SHARED_LOADS: shared_loads,
+    Cause.ORDER: program_order,
+    Cause.CONFLICTS: bank_conflicts,
+    Cause.NO_PIPELINE: no_pipeline,
+    Cause.ATOMICS: contended_atomics,
+}

@@ -18,6 +18,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 from kernellab.checking.comparison import index_of
+from kernellab.checking.tolerance import FLOAT32, unit_named
 from kernellab.display import Drawable
 from kernellab.errors import plural
 from kernellab.inside.line_pairs import ValuePair, value_pairs
@@ -31,8 +32,7 @@ Reason = Literal["value", "shape", "precision", "mask", "address", "operation", 
 # Constants keep their types in float64 (a float32 factor is off by 6e-8), and exp multiplies what they are off by.
 _EQUAL = 1e-5
 _TIMES_THE_ERROR = 16.0
-_ROUNDINGS = {"fp16": 2.0**-11, "bf16": 2.0**-8, "fp8e4nv": 2.0**-4, "fp8e5": 2.0**-3}
-_FLOAT32 = 2.0**-24
+_NARROW = {"fp16": "float16", "bf16": "bfloat16", "fp8e4nv": "float8_e4m3fn", "fp8e5": "float8_e5m2"}
 _ROUNDINGS_ALLOWED = 4.0
 _ATOMIC = re.compile(r"\batomic_(\w+)\s*\(")
 
@@ -146,7 +146,7 @@ def first_difference_of(names: tuple[str, str], record: Callable[[int, bool], Va
     own = record(0, False), record(1, False)
     stores = [value for values in own for value in values.values if value.kind.is_store]
     tolerance = max((_rounding(value) for value in stores if value.data.dtype.kind == "f"), default=0)
-    if not stores_agree(*own, _ROUNDINGS_ALLOWED * tolerance + 64 * _FLOAT32):
+    if not stores_agree(*own, _ROUNDINGS_ALLOWED * tolerance + 64 * FLOAT32):
         for pair, difference in _precision_differences(own, wide):
             return _result(names, own, pair, difference, len(pairs))
     return _no_difference(names, wide, len(pairs))
@@ -339,7 +339,7 @@ def _first(lanes: NDArray[Any]) -> tuple[int, ...]:
 
 
 def _rounding(value: RecordedValue) -> float:
-    return _ROUNDINGS.get(value.dtype, _FLOAT32)
+    return unit_named(_NARROW.get(value.dtype, "float32"))
 
 
 def _precision_differences(
@@ -355,7 +355,7 @@ def _precision_differences(
             continue
         worst = np.maximum(one, other)
         best = min(float(one.max()), float(other.max()))
-        allowed = _TIMES_THE_ERROR * best + 64 * _FLOAT32 * _scale(pair.left)
+        allowed = _TIMES_THE_ERROR * best + 64 * FLOAT32 * _scale(pair.left)
         if float(worst.max()) > allowed:
             element = _first(worst)
             yield pair, _Difference("precision", element, (float(one[element]), float(other[element])), allowed)

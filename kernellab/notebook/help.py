@@ -31,7 +31,6 @@ from kernellab.notebook.topics import NEEDS_GPU, TOPICS
 from kernellab.views.blocks import WIDTH, Block, Card, Drawing, Heading, PlainText, Section, html_table
 from kernellab.views.elements import text_html
 
-_CAUSE_OF_RULE = re.compile(r"Cause\.([A-Z_]+)")
 _PACKAGE = import_module("kernellab")  # for its list of public names, whatever rooms they are from
 _MEANING = re.compile(r"``([\w ]+)``: ([^.]+)\.")
 
@@ -268,14 +267,12 @@ def _example(name: str) -> list[Block]:
 @cache
 def _plain_words() -> Mapping[str, Mapping[str, str]]:
     """Return causes, statuses, columns and kinds of export by name, each with what it is and its meaning."""
-    from kernellab.explain.causes import Cause  # needs Triton, as the next does
-    from kernellab.explain.explanation import RULES
+    from kernellab.explain.explanation import RULES  # needs Triton
     from kernellab.registry.listing import VersionStatus
     from kernellab.store.columns import OUTCOME_COLUMNS, Status
 
-    causes = {str(Cause[_CAUSE_OF_RULE.findall(inspect.getsource(rule))[-1]]): inspect.getdoc(rule) for rule in RULES}
     kinds = {
-        "cause of lost time": causes,
+        "cause of lost time": {str(cause): inspect.getdoc(rule) or "" for cause, rule in RULES.items()},
         "status of a config": dict(_MEANING.findall(" ".join((Status.__doc__ or "").split()))),
         "status of a kept kernel": dict(_MEANING.findall(" ".join((VersionStatus.__doc__ or "").split()))),
         "column of Tuning.frame": {name: column.meaning for name, column in OUTCOME_COLUMNS.items()},

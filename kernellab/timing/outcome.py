@@ -62,12 +62,12 @@ def cell_value(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else value
 
 
-def fields_of_record(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of an `OutcomeRow` from a row of a frame, by column, without its config.
+def fields_of_record(row: type[OutcomeRow], record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a type of row that are columns of an outcome, from a row of a frame.
 
     A frame that an earlier release saved lacks columns: their fields are None.
     """
-    names = {field.name for field in fields(OutcomeRow)} - {"config", "status", "reason", "samples"}
+    names = {field.name for field in fields(row)} & OUTCOME_COLUMNS.keys() - {"status", "reason", "samples"}
     return {
         **{name: cell_value(record.get(name)) for name in names},
         "status": Status(record["status"]),

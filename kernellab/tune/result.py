@@ -226,8 +226,7 @@ class Tuning(Drawable):
         rows = tuple(
             Row(
                 config,
-                **fields_of_record(record),
-                cold_ms=cell_value(record.get("cold_ms")),
+                **fields_of_record(Row, record),
                 warm_ms=attrs.get("warm_ms", {}).get(label),
                 device_index=attrs.get("device_index", {}).get(label),
                 **{name: cell_value(record[name]) for name in _NOT_STORED if name in record},

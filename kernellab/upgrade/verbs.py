@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kernellab._triton import VERSION
+from kernellab._triton import VERSION, version_order
 from kernellab._triton.kernel import jit_function
 from kernellab.errors import KernellabError, UsageError, plural
 from kernellab.explain.snapshot import NOT_KEPT, keeps_integers
@@ -66,7 +66,7 @@ def upgrade_of(
     if times and has_gpu(session):
         chosen, by_index = rows_to_time(rows), dict(indices)
         rows = [retimed_row(session, by_index[i], row) if i in chosen else row for i, row in enumerate(rows)]
-    before = tuple(sorted({row.before.triton for row in rows if row.before is not None}))
+    before = tuple(sorted({row.before.triton for row in rows if row.before is not None}, key=version_order))
     return Upgrade(in_order(rows), before, VERSION, str(store.path or ""), tuple(_notes(rows)))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kernellab._triton import version_order
 from kernellab.errors import UsageError
 from kernellab.registry import config_words
 from kernellab.registry.kept_times import fields_of_key
@@ -87,7 +88,7 @@ def stored_winners(store: Store, installed: str, from_version: str | None) -> li
         return [winner for winner in rows if winner.triton != installed]
     chosen = [winner for winner in rows if winner.triton == from_version]
     if not chosen:
-        known = ", ".join(sorted({winner.triton for winner in rows})) or "none"
+        known = ", ".join(sorted({winner.triton for winner in rows}, key=version_order)) or "none"
         raise UsageError(f"No launch of this store was compiled under Triton {from_version}; it has {known}.")
     return chosen
 

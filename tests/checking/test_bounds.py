@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 import torch
 
+from kernellab.checking import error_rules
+from kernellab.checking.bounds import evaluate_with_bounds
 from kernellab.checking.comparison import Check, compare
 from kernellab.checking.reference import check_of, expression_in, reference_of
 
@@ -310,6 +312,49 @@ def test_infinities_and_masked_rows_have_bounds_as_others_have() -> None:
     x = made(64, 64, dtype=torch.float32)
     assert check(masked, masked, x).equal
     assert not check(masked, lambda x: torch.softmax(x, -1), x).equal
+
+
+INDEX = torch.arange(64).remainder(7)
+WITH_RULES: dict[str, Function] = {
+    "sum": lambda x: x.sum(1),
+    "mean": lambda x: x.mean(1),
+    "cumsum": lambda x: x.cumsum(1),
+    "var": lambda x: x.var(1),
+    "std": lambda x: x.std(1),
+    "var_mean": lambda x: torch.var_mean(x, 1)[0],
+    "std_mean": lambda x: torch.std_mean(x, 1)[0],
+    "mm": lambda x: x @ x.T,
+    "bmm": lambda x: x.view(8, 8, 64) @ x.view(8, 64, 8),
+    "convolution": lambda x: torch.nn.functional.conv1d(x.view(1, 64, 64), x.view(64, 64, 1)),
+    "index_add": lambda x: torch.zeros_like(x).index_add(0, INDEX, x),
+    "scatter_add": lambda x: torch.zeros_like(x).scatter_add(0, INDEX.expand(64, 64), x),
+    "_to_copy": lambda x: x.to(torch.bfloat16),
+    "convert_element_type": lambda x: torch.ops.prims.convert_element_type(x, torch.bfloat16),
+    "empty_strided": lambda x: torch.empty_strided((4,), (1,)).fill_(1.0),
+    "amax": lambda x: x.amax(1),
+    "amin": lambda x: x.amin(1),
+    "max": lambda x: x.max(1).values,
+    "min": lambda x: x.min(1).values,
+    "sort": lambda x: x.sort(1).values,
+    "topk": lambda x: x.topk(4, 1).values,
+    "cummax": lambda x: x.cummax(1).values,
+    "cummin": lambda x: x.cummin(1).values,
+    "kthvalue": lambda x: x.kthvalue(3, 1).values,
+    "median": lambda x: x.median(1).values,
+}
+
+
+def test_every_operation_with_a_rule_of_its_own_is_tried_below() -> None:
+    assert set(WITH_RULES) == error_rules._RULES.keys() | error_rules._EXTREMES
+
+
+@pytest.mark.parametrize("name", WITH_RULES)
+@pytest.mark.parametrize("is_exact", [True, False])
+def test_the_rule_of_an_operation_takes_operands_with_and_without_errors(name: str, is_exact: bool) -> None:
+    x, function = made(64, 64, dtype=torch.float32), WITH_RULES[name]
+    value = evaluate_with_bounds(lambda track: function(track(x) if is_exact else track(x).exp()), widens=True)
+    assert value.error is not None
+    torch.testing.assert_close(value.value.float(), function(x if is_exact else x.exp()).float(), atol=0.2, rtol=1e-2)
 
 
 def test_an_operation_that_has_no_rule_is_one_sum_over_its_operands() -> None:

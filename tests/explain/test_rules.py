@@ -359,8 +359,12 @@ def test_the_terms_of_a_measured_launch_make_up_its_time(factor: float) -> None:
 
 
 def test_no_rule_finds_anything_in_a_plain_copy() -> None:
-    assert [rule for rule in RULES if rule(facts()) is not None] == []
-    assert len(RULES) == len(MEMORY_RULES) + len(COMPUTE_RULES)
+    assert [cause for cause, rule in RULES.items() if rule(facts()) is not None] == []
+
+
+def test_each_cause_has_one_rule() -> None:
+    assert set(RULES) == set(Cause)
+    assert not MEMORY_RULES.keys() & COMPUTE_RULES.keys()
 
 
 def test_no_gain_goes_beyond_what_the_bytes_take() -> None:

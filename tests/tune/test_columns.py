@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 
@@ -31,6 +31,15 @@ def test_a_frame_and_its_json_have_every_column() -> None:
 
 def test_the_description_names_every_status() -> None:
     assert all(f"`{status}`" in OUTCOME_COLUMNS["status"].meaning for status in Status)
+
+
+@pytest.mark.parametrize("name", [name for name in OUTCOME_COLUMNS if name != "rank"])
+def test_a_column_comes_back_from_a_saved_frame(name: str) -> None:
+    values = {"status": Status.OK, "number": 0.5, "integer": 3, "string": "text"}
+    value = values.get(name, values[OUTCOME_COLUMNS[name].type.partition(" ")[0]])
+    first, *rest = small_tuning().rows
+    tuning = replace(small_tuning(), rows=(replace(first, **{name: value}), *rest))
+    assert getattr(Tuning.from_frame(tuning.frame).rows[0], name) == value
 
 
 @pytest.mark.parametrize("name", [name for name in OUTCOME_COLUMNS if name not in {"status", "reason", "time_ms"}])

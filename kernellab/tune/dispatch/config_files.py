@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from kernellab._triton import version_order
 from kernellab.errors import UsageError, plural
 from kernellab.export.write import Exported, replace_file
 from kernellab.source import MalformedData, is_name, parse_json, reading, require
@@ -49,7 +50,7 @@ def write_table(path: Path, dispatches: Sequence[Dispatch]) -> Exported:
         require_alike(first, other, str(path))
     merged = {**known, **{_device_and_triton(new): new for new in dispatches}}
     devices: dict[str, dict[str, Any]] = {}
-    for (device, triton), decision in sorted(merged.items()):
+    for (device, triton), decision in sorted(merged.items(), key=lambda kept: (kept[0][0], version_order(kept[0][1]))):
         devices.setdefault(device, {})[triton] = _entry(decision)
     content = {"schema": SCHEMA, "kernel": first.kernel, "sizes": list(first.rule.names), "devices": devices}
     replace_file(path, f"{json.dumps(content, indent=1)}\n".encode())

@@ -268,11 +268,11 @@ def test_a_table_is_read_as_it_was_written(lab: kernellab.Lab, tmp_path: Path) -
 
 
 def test_a_table_keeps_other_devices_and_versions(lab: kernellab.Lab, tmp_path: Path) -> None:
-    for options in ({}, {"device": "NVIDIA A100"}, {"triton": "3.9.0"}, {}):
+    for options in ({}, {"device": "NVIDIA A100"}, {"triton": "3.10.0"}, {"triton": "3.9.0"}, {}):
         lab.export(of_rows(**options), tmp_path / "rows.json")
     content = json.loads((tmp_path / "rows.json").read_text())
     assert {name: list(each) for name, each in content["devices"].items()} == {
-        "NVIDIA A100": ["3.6.0"], "NVIDIA H200": ["3.6.0", "3.9.0"]
+        "NVIDIA A100": ["3.6.0"], "NVIDIA H200": ["3.6.0", "3.9.0", "3.10.0"]
     }  # fmt: skip
     found = content["devices"]["NVIDIA H200"]["3.6.0"]["sizes"]["M=4,N=512"]
     assert found["config"] == {"BLOCK": 256, "num_warps": 8, "num_stages": 3}
