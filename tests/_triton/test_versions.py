@@ -26,8 +26,9 @@ def test_an_older_one_is_refused_with_what_to_install(version: str) -> None:
 def test_every_place_that_names_versions_names_the_same() -> None:
     allowed = re.search(r'"triton>=3\.(\d+),<3\.(\d+)"', PROJECT.read_text(encoding="utf-8"))
     tested = re.search(r"triton 3\.(\d+)\.\d+ and 3\.(\d+)\.\d+", TESTED)
-    assert allowed and tested
+    assert allowed
+    assert tested
     oldest, after_newest = map(int, allowed.groups())
-    assert OLDEST == (3, oldest)
+    assert (3, oldest) == OLDEST
     assert tuple(map(int, tested.groups())) == (oldest, after_newest - 1)
     assert launch_key._CONVENTIONS.keys() == {f"3.{minor}" for minor in range(oldest, after_newest)}
