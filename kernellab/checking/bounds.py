@@ -11,7 +11,9 @@ count as one sum over all of their operands, relative to the largest element of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,7 +24,7 @@ from torch.utils._pytree import tree_map
 from kernellab.checking.bounded_tensor import BoundedTensor, Errors, UntrackableOperation, bounded_tensor
 from kernellab.checking.comparison import ExpectedValue
 from kernellab.checking.error_rules import parts_of, rule_of
-from kernellab.checking.tolerance import CONFIDENCE, accumulator_of, share_of_largest, unit_of
+from kernellab.checking.tolerance import CONFIDENCE, FLOAT32, accumulator_of, share_of_largest, unit_of
 
 
 class OperationMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -33,20 +35,57 @@ class OperationMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return False
 
 
+@dataclass(frozen=True, slots=True)
+class Origins:
+    """Which tensors a kernel reads, too: those whose memory has an address in ``exact``, None for all.
+
+    Others were computed before, in an unknown way: they have the default tolerance of their format, or of ``coarsest``
+    where that is the coarser one, as float64 says nothing about a kernel that computes in float32.
+    """
+
+    exact: Container[int] | None = None
+    coarsest: float = 0.0
+
+    @classmethod
+    def of_launch(cls, tensors: Iterable[torch.Tensor]) -> Origins:
+        """Return the origins for a launch on these tensors, which computes in float32, or in float64 if one has it."""
+        held = list(tensors)
+        finest = min((unit_of(tensor.dtype) for tensor in held if tensor.is_floating_point()), default=0.0)
+        return cls({tensor.untyped_storage().data_ptr() for tensor in held}, min(finest, FLOAT32))
+
+    def is_exact(self, tensor: torch.Tensor) -> bool:
+        """Whether a kernel reads the very values of a tensor."""
+        if self.exact is None or not unit_of(tensor.dtype):
+            return True
+        return tensor.untyped_storage().data_ptr() in self.exact
+
+    def wrap(self, tensor: torch.Tensor, value: torch.Tensor) -> BoundedTensor:
+        """Return the value of a tensor, which may be a copy of it, with its errors."""
+        if self.is_exact(tensor):
+            return BoundedTensor(value, Errors(None, unit_of(tensor.dtype)))
+        unit = max(unit_of(tensor.dtype), self.coarsest)
+        with _disable_current_modes():
+            largest = value.abs().nan_to_num(0, 0, 0).max().double() if value.numel() else torch.zeros(())
+            allowed = share_of_largest(unit) * largest.to(value.device)
+            return bounded_tensor(value, allowed.expand(value.shape), unit)
+
+
 class Tracking(OperationMode):
     """Tracks errors through all operations, those on plain tensors (constants, intermediates) included.
 
     With ``widens``, floating-point values are float64, whatever format the function asks for.
     """
 
-    def __init__(self, widens: bool) -> None:
+    def __init__(self, widens: bool, origins: Origins) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.widens = widens
+        self.origins = origins
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.aten.detach.default and not isinstance(args[0], BoundedTensor):
             return func(*args)  # `Tensor.numpy` takes its memory, and a wrapper has none
-        args, kwargs = tree_map(_tracked_operand, (args, kwargs or {}))
+        is_constant = func is torch.ops.aten.lift_fresh.default  # of `torch.tensor` in the function
+        args, kwargs = tree_map(partial(self._operand, is_constant=is_constant), (args, kwargs or {}))
         if not self.widens:
             return _dispatch(func, args, kwargs)
         args, kwargs = tree_map(_wide, (args, kwargs))
@@ -56,6 +95,15 @@ class Tracking(OperationMode):
             n: torch.float64 if isinstance(v, torch.dtype) and v.is_floating_point else v for n, v in kwargs.items()
         }
         return tree_map(_wide, _dispatch(func, args, wide))
+
+    def _operand(self, value: Any, *, is_constant: bool) -> Any:
+        """Wrap an operand with its errors: a constant is exact, and has the roundoff of its format."""
+        if not isinstance(value, torch.Tensor) or isinstance(value, BoundedTensor):
+            return value
+        if not is_constant and not self.origins.is_exact(value):
+            return self.origins.wrap(value, value.detach())
+        unit = 0.0 if value.dtype == torch.float64 else unit_of(value.dtype)
+        return BoundedTensor(value, Errors(None, unit))
 
 
 def _wide(value: Any) -> Any:
@@ -78,14 +126,12 @@ def _convert(operand: BoundedTensor, dtype: torch.dtype, **kwargs: Any) -> Any:
 
 
 def evaluate_with_bounds(
-    call: Callable[[Callable[[Any], Any]], Any], *, widens: bool, exact: Container[int] | None = None
+    call: Callable[[Callable[[Any], Any]], Any], *, widens: bool, origins: Origins = Origins()
 ) -> Any:
     """Evaluate ``call`` with error bounds; its tensors are returned as `ExpectedValue`.
 
     ``call`` takes a function that converts an argument's tensor to a tracked one: with ``widens`` in float64. Without,
-    values are as inexact as those of a kernel, and the bounds are doubled. ``exact`` are the addresses of memories that
-    the kernel reads, too, None for all; tensors elsewhere were computed in an unknown way, and have the default
-    tolerance of their format.
+    values are as inexact as those of a kernel, and the bounds are doubled.
 
     Raises:
         UntrackableOperation: a value leaves torch on the way. Errors of the function come through.
@@ -95,14 +141,7 @@ def evaluate_with_bounds(
         own = tensor.detach()
         own = own.to(torch.float64, copy=True) if widens and own.is_floating_point() else own.clone()
         own = own.value if isinstance(own, BoundedTensor) else own  # it is called where all operations are tracked
-        unit = unit_of(tensor.dtype)
-        if not unit or exact is None or tensor.untyped_storage().data_ptr() in exact:
-            return BoundedTensor(own, Errors(None, unit))
-        with _disable_current_modes():
-            largest = (
-                own.abs().nan_to_num(0, 0, 0).max().double() if own.numel() else own.new_zeros((), dtype=torch.float64)
-            )
-            return bounded_tensor(own, (share_of_largest(unit) * largest).expand(own.shape), unit)
+        return origins.wrap(tensor, own)
 
     def expected_value(value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
@@ -118,7 +157,7 @@ def evaluate_with_bounds(
         is_rough = not widens or value.errors.unit == unit_of(torch.float64)
         return ExpectedValue(value.value.detach(), error * 2 if is_rough else error)
 
-    with sdpa_kernel([SDPBackend.MATH]), Tracking(widens):
+    with sdpa_kernel([SDPBackend.MATH]), Tracking(widens, origins):
         result = call(tracked_tensor)
     if isinstance(result, Mapping):
         return {name: expected_value(value) for name, value in result.items()}
@@ -137,16 +176,8 @@ def _dispatch(func: Any, args: Any, kwargs: Any) -> Any:
     rule = rule_of(func, args, kwargs)
     if rule is not None:
         return rule(func, args, kwargs)
-    with Tracking(widens=False):
+    with Tracking(False, Origins()):
         return parts_of(func)(*args, **kwargs)
-
-
-def _tracked_operand(value: Any) -> Any:
-    """Wrap an operand with its errors: a constant is exact, and has the roundoff of its format."""
-    if not isinstance(value, torch.Tensor) or isinstance(value, BoundedTensor):
-        return value
-    unit = 0.0 if value.dtype == torch.float64 else unit_of(value.dtype)
-    return BoundedTensor(value, Errors(None, unit))
 
 
 def _in_place(func: Any, args: Any, kwargs: Any) -> Any:

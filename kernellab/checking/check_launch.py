@@ -145,17 +145,19 @@ def check_outputs(
     masks = {name: recorder.unwritten.get(key_of(tensor)) for name, tensor in outputs.items()}
     fills = {name: fill_of(outputs[name][mask]) for name, mask in masks.items() if mask is not None}
     values = reference.of(outputs)
-    checks = tuple(compare(reference.text, values, outputs, masks, fills))
+    before = check.computed_before(record.arguments)
+    compared = compare(reference.text, values, outputs, masks, fills)
+    checks = tuple(replace(result, computed_before=before) for result in compared)
     if all(result.equal for result in checks):
         return checks
     names = {name for name in outputs.keys() & updated_by(record) if recorder.undo.is_kept(record.first, {name})}
     with recorder.undo.before(record.first):
-        before = {name: outputs[name].detach().clone() for name in names}
+        at_first = {name: outputs[name].detach().clone() for name in names}
     launch = WrongLaunch(
         record=record,
         values=values,
         unwritten=masks,
-        before=before,
+        before=at_first,
         check=check,
         repeat=partial(runtime.accesses_on_cpu, record),
         memory_before=partial(recorder.undo.before, record.last),

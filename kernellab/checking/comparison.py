@@ -25,6 +25,7 @@ _DIFFERENCES_AT_MOST = 3
 _MAP_ROWS, _MAP_COLUMNS = 24, 48
 _CHUNK = 1 << 24
 _WIDE_ROUNDINGS = 64
+_COARSE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,8 @@ class Difference:
     allowed: float = 0.0
 
     def __str__(self) -> str:
-        return f"{self.place} is {number_text(self.got)}, not {number_text(self.expected)}"
+        got, expected = pair_texts(self.got, self.expected)
+        return f"{self.place} is {got}, not {expected}"
 
     @property
     def place(self) -> str:
@@ -112,8 +114,9 @@ class Check:
     equal output. ``differences`` are the first wrong elements, ``extent`` the first and last index of wrong elements
     along each dimension, ``heat`` their share in each cell of a coarse grid over a matrix. ``rounded_to`` is the dtype
     of an integer output with a floating-point reference. ``wide`` is ``tolerance`` as a share of the largest element of
-    the reference where that exceeds 64 roundings of the output's format, else 0. ``hints`` name likely causes of a
-    difference and ``detail`` has its errors, where these were asked for.
+    the reference where that exceeds 64 roundings of the output's format, else 0. ``computed_before`` are the names in
+    the reference that are not arguments, so that their errors are unknown. ``hints`` name likely causes of a difference
+    and ``detail`` has its errors, where these were asked for.
     """
 
     expression: str
@@ -130,8 +133,14 @@ class Check:
     heat: tuple[tuple[float, ...], ...] = ()
     rounded_to: str = ""
     wide: float = 0.0
+    computed_before: tuple[str, ...] = ()
     hints: tuple[str, ...] = ()
     detail: ErrorDetail | None = None
+
+    @property
+    def is_coarse(self) -> bool:
+        """Whether an output that matches may be off by a hundredth of the largest element, or more."""
+        return self.wide >= _COARSE
 
     @property
     def cause(self) -> str:
@@ -156,7 +165,10 @@ def error_text(checks: Sequence[Check]) -> str:
     if not widest.wide:
         return largest
     of = f" of {widest.argument}" if len(checks) > 1 else ""
-    return f"{largest}; wide tolerance{of}: {widest.tolerance:.2g} ({100 * widest.wide:.2g} % of the largest element)"
+    share = f"{widest.tolerance:.2g} ({100 * widest.wide:.2g} % of the largest element)"
+    names = " and ".join(widest.computed_before)
+    why = f", since {names} {'was' if names in widest.computed_before else 'were'} computed before" if names else ""
+    return f"{largest}; wide tolerance{of}: {share}{why}"
 
 
 def matching_text(checks: Sequence[Check]) -> str:
@@ -374,6 +386,19 @@ def index_text(index: tuple[int, ...]) -> str:
 def number_text(value: float) -> str:
     """Return an element in words: all digits of an integer, six of other numbers."""
     return str(value) if isinstance(value, int) else f"{value:.6g}"
+
+
+def pair_texts(one: float, other: float) -> tuple[str, str]:
+    """Return two elements in words, with as many digits as show by how much they differ, six at least."""
+    texts = number_text(one), number_text(other)
+    distance = abs(one - other)
+    for digits in range(7, 18):
+        if isinstance(one, int) or not 0 < distance < math.inf:
+            break
+        if abs(abs(float(texts[0]) - float(texts[1])) - distance) <= 0.1 * distance:
+            break
+        texts = f"{one:.{digits}g}", f"{other:.{digits}g}"
+    return texts
 
 
 def number_of(value: Any) -> float:

@@ -65,6 +65,7 @@ _MOVING = _names(
     "repeat_interleave index_copy unfold_backward"
 )
 _EXTREMES = frozenset({"amax", "amin", "max", "min", "sort", "topk", "cummax", "cummin", "kthvalue", "median"})
+_COUNTING = frozenset({"bincount", "histc"})
 
 
 def rule_of(func: Any, args: Any, kwargs: Any) -> Rule | None:
@@ -86,7 +87,7 @@ def rule_of(func: Any, args: Any, kwargs: Any) -> Rule | None:
         return _bound_scatter
     if name in _RULES:
         return _RULES[name]
-    if not has_errors and name in _CHOOSING | _MOVING | _EXTREMES:
+    if not has_errors and name in _CHOOSING | _MOVING | _EXTREMES | _COUNTING:
         return run_exact
     if name in _ELEMENTWISE:
         return _bound_elementwise

@@ -6,7 +6,7 @@ import ast
 import builtins
 import hashlib
 import inspect
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -125,6 +125,18 @@ class ReferenceFunction:
     values: Callable[[Mapping[str, Any]], Any]
     needs: tuple[str, ...] = ()
     sources: Mapping[str, Any] | None = None
+
+    def computed_before(self, arguments: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the inputs of floating point that are none of a launch's arguments, but were computed before it."""
+        own = {tensor.untyped_storage().data_ptr() for tensor in memory_of(arguments).values()}
+        return tuple(
+            name
+            for name, value in (self.sources or {}).items()
+            if any(
+                tensor.is_floating_point() and tensor.untyped_storage().data_ptr() not in own
+                for tensor in memory_of({name: value}).values()
+            )
+        )
 
     def require(self, arguments: Mapping[str, Any]) -> None:
         """Raise where an argument is missing that the reference needs.
@@ -262,10 +274,10 @@ def reference_of(check: ReferenceFunction, arguments: Mapping[str, Any]) -> Refe
             raise UsageError(f"{why}; give it data with torch.empty_like.")
     own = {tensor.untyped_storage().data_ptr() for tensor in memory_of(arguments).values()}
     if check.sources is None:
-        result = bounded_values(check.values, arguments)
+        result = bounded_values(check.values, arguments, arguments)
     else:
         try:
-            result = bounded_values(check.values, check.sources, own)
+            result = bounded_values(check.values, check.sources, arguments)
         except UsageError:  # it may need what copies lack: autograd's graph, or a tensor's identity as a dict key
             result = _with_values(check.values({}))
 
@@ -288,13 +300,16 @@ def reference_of(check: ReferenceFunction, arguments: Mapping[str, Any]) -> Refe
 
 
 def bounded_values(
-    function: Callable[[Mapping[str, Any]], Any], arguments: Mapping[str, Any], exact: Container[int] | None = None
+    function: Callable[[Mapping[str, Any]], Any],
+    arguments: Mapping[str, Any],
+    launched: Mapping[str, Any] | None = None,
 ) -> Any:
     """Evaluate a function of named arguments with error bounds; its tensors are returned as `ExpectedValue`.
 
     The function is called on copies, in float64 in place of narrower formats; if it fails, in the formats as they are.
     The errors of a kernel are tracked through its operations. Where that fails, as through NumPy, the values have no
-    bounds of their own. ``exact`` are the addresses of memories that the kernel reads, too, None for all.
+    bounds of their own. ``launched`` are the arguments of a launch: other tensors were computed before, in an unknown
+    way. Without them, all tensors are exact.
 
     Raises:
         KernellabError: the function fails without tracking, too.
@@ -307,9 +322,10 @@ def bounded_values(
     if sum(tensor.numel() for tensor in tensors) <= _BOUNDED_ELEMENTS_AT_MOST:
         for widens in (True, False):
             with suppress(Exception):  # the plain call below raises the error of the function
-                from kernellab.checking.bounds import evaluate_with_bounds  # loads torch
+                from kernellab.checking.bounds import Origins, evaluate_with_bounds  # loads torch
 
-                return evaluate_with_bounds(call_tracked, widens=widens, exact=exact)
+                origins = Origins() if launched is None else Origins.of_launch(memory_of(launched).values())
+                return evaluate_with_bounds(call_tracked, widens=widens, origins=origins)
     unit = max((unit_of(tensor.dtype) for tensor in tensors), default=0.0)
     return _with_values(function(copy_arguments(arguments)), unit)
 

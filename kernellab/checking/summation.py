@@ -4,7 +4,8 @@ A kernel adds up to `LONGEST_CHAIN` terms one after the other, and more in block
 Each addition rounds its partial sum, so the bound follows from the partial sums (Higham, *Accuracy and Stability of
 Numerical Algorithms*, section 4.2): in the order of memory, of shuffled terms, and of 32 lanes. Roundings spread as
 uniform numbers do, with a deviation of 1/√3 of the largest, and λ deviations are allowed. Equal terms, such as
-constants, round equally: their accumulated rounding is computed, and counts twice.
+constants, round equally: their accumulated rounding is computed, and counts twice. Integers add up exactly as long as
+the accumulator holds the sum of their magnitudes.
 """
 
 from __future__ import annotations
@@ -65,7 +66,9 @@ def _chain_errors(terms: torch.Tensor, magnitudes: torch.Tensor, unit: float, *,
     drift = _roundings(terms, partial, unit).cumsum(-1).abs()
     drift = drift.cummax(-1).values if running else drift.amax(-1)
     bound = CONFIDENCE * torch.maximum(spread, lanes) * unit + 2 * drift
-    return torch.minimum(bound, counts * unit * magnitudes)  # each addition rounds once
+    bound = torch.minimum(bound, counts * unit * magnitudes)  # each addition rounds once
+    are_integers = (terms == terms.round()).all(-1, keepdim=running)
+    return bound.masked_fill(are_integers & (magnitudes * unit <= 1), 0.0)  # which no partial sum rounds
 
 
 def _roundings(terms: torch.Tensor, partial: torch.Tensor, unit: float) -> torch.Tensor:

@@ -17,7 +17,7 @@ from itertools import takewhile
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
-from kernellab.checking.comparison import index_of
+from kernellab.checking.comparison import index_of, pair_texts
 from kernellab.checking.tolerance import FLOAT32, unit_named
 from kernellab.display import Drawable
 from kernellab.errors import plural
@@ -119,7 +119,8 @@ class FirstDifference(Drawable):
             case "precision":
                 what = f"{name} is off by {other:.3g} from float64, {self.names[0]} by {one:.3g}{at}"
             case _:
-                what = f"{name} is {other:.6g}, not {one:.6g}{at}; allowed {self.allowed:.2g}"
+                texts = pair_texts(other, one)
+                what = f"{name} is {texts[0]}, not {texts[1]}{at}; allowed {self.allowed:.2g}"
         return f"First difference in line {self.line}, program {value.program}{iteration}: {what}"
 
 

@@ -305,6 +305,49 @@ def test_a_reference_may_leave_torch_from_a_parameter_or_a_tensor_of_its_own(nam
         assert found.equal, found
 
 
+def test_what_was_computed_before_is_as_inexact_in_float64_as_in_float32_in_a_function_and_by_name() -> None:
+    x = made(96, 1000, dtype=torch.float32)
+    before, in_turn = x.double().sum(0), torch.zeros(1000)
+    for row in x:
+        in_turn = in_turn + row
+    arguments = {"x": x, "out": in_turn}
+    given = {
+        "float64": expression_in("before", {"before": before}),
+        "float32": expression_in("before", {"before": before.float()}),
+        "a function": check_of(lambda x: before),
+        "a function that converts": check_of(lambda x: before.float()),
+    }
+    for name, function in given.items():
+        (right,) = compare(name, reference_of(function, arguments).of({"out": in_turn}), {"out": in_turn})
+        assert right.equal, name
+        off = in_turn + 0.01 * in_turn.abs().max()
+        assert not compare(name, reference_of(function, arguments).of({"out": off}), {"out": off})[0].equal, name
+
+
+def test_a_constant_of_a_function_is_exact() -> None:
+    x = made(64, 64, dtype=torch.float32)
+    reference = reference_of(check_of(lambda x: x * torch.tensor([0.5, 2.0] * 32)), {"x": x})
+    right = x * torch.tensor([0.5, 2.0] * 32)
+    assert compare("check", reference.of({"out": right}), {"out": right})[0].equal
+    assert not compare("check", reference.of({"out": right * 1.0001}), {"out": right * 1.0001})[0].equal
+
+
+COUNTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "sum of floats": lambda x: torch.nn.functional.one_hot(x.long(), 64).float().sum(0).int(),
+    "histc": lambda x: torch.histc(x.float(), bins=64, min=0, max=64).int(),
+    "bincount": lambda x: torch.bincount(x, minlength=64).int(),
+}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_a_count_that_lacks_one_is_wrong(name: str) -> None:
+    x = torch.randint(0, 64, (10_000,), dtype=torch.int32, generator=torch.Generator().manual_seed(0))
+    right = torch.bincount(x, minlength=64).int()
+    values = reference_of(check_of(COUNTS[name]), {"x": x}).of({"out": right})
+    assert compare(name, values, {"out": right})[0].equal
+    assert not compare(name, values, {"out": right - torch.eye(64, dtype=torch.int32)[0]})[0].equal
+
+
 def test_infinities_and_masked_rows_have_bounds_as_others_have() -> None:
     def masked(x: torch.Tensor) -> torch.Tensor:
         return torch.softmax(x.masked_fill(torch.ones(x.shape).triu(1).bool(), float("-inf")), -1)

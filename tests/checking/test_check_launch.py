@@ -10,10 +10,10 @@ import torch
 
 import kernellab
 from kernellab.checking.check_launch import check_outputs
-from kernellab.checking.comparison import ErrorDetail
-from kernellab.checking.reference import check_of, reference_of
+from kernellab.checking.comparison import ErrorDetail, error_text, pair_texts
+from kernellab.checking.reference import check_of, expression_in, reference_of
 from kernellab.errors import CheckFailed
-from kernellab.views.cards.arguments import check_lines, check_picture
+from kernellab.views.cards.arguments import check_lines, check_messages, check_picture
 from tests.checking import hinted_kernels as kernels
 
 X = torch.randn(1000, generator=torch.Generator().manual_seed(1))
@@ -172,6 +172,39 @@ def test_an_output_without_a_written_element_has_neither_histogram_nor_table(lab
     assert check.detail == ErrorDetail(None, ())
     assert not list(check_lines(check))
     assert "<svg" not in check_picture(check)
+
+
+def test_a_wide_tolerance_is_laid_to_what_was_computed_before(lab: kernellab.Lab) -> None:
+    before = X.half()
+    reference = expression_in("before", {"before": before})
+    out = torch.zeros(1000)
+    with lab.launches.recording(poison=True) as recorder:
+        lab.bind(kernels.move)[(4,)](X, out, 1000, 0, 1.0, BLOCK=256)
+    (record,) = recorder.records.values()
+    (check,) = check_outputs(reference_of(reference, record.arguments), reference, record, recorder, lab.launches)
+    assert check.equal
+    assert check.computed_before == ("before",)
+    assert error_text([check]).endswith("% of the largest element), since before was computed before")
+    (message,) = check_messages([check], {})
+    assert message.style == ("kl-note kl-warn" if check.wide >= 0.01 else "kl-note kl-good")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "texts"),
+    [
+        (1.5, 2.5, ("1.5", "2.5")),
+        (-21.06831, -21.06829, ("-21.06831", "-21.06829")),
+        (0.5100831, 0.5100818, ("0.5100831", "0.5100818")),
+        (7, 8, ("7", "8")),
+        (1.0, 1.0, ("1", "1")),
+        (float("inf"), 1.0, ("inf", "1")),
+        (float("nan"), 1.0, ("nan", "1")),
+    ],
+)
+def test_two_elements_have_the_digits_that_show_their_difference(
+    one: float, other: float, texts: tuple[str, str]
+) -> None:
+    assert pair_texts(one, other) == texts
 
 
 @pytest.mark.slow

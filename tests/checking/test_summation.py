@@ -147,6 +147,15 @@ def test_a_product_over_a_long_dimension_that_loses_a_block_is_wrong() -> None:
     assert not checked(reference, (exact - lost).float()).equal
 
 
+def test_integers_add_up_without_an_error_while_the_accumulator_holds_them() -> None:
+    ones = torch.ones(1 << 20)
+    assert checked(reference_for(lambda x: x.sum(), ones), torch.tensor(float(1 << 20))).equal
+    assert not checked(reference_for(lambda x: x.sum(), ones), torch.tensor(float((1 << 20) - 2))).equal
+    many = torch.full((1 << 20,), 17.0)
+    off = torch.tensor(float((17 << 20) - 2))
+    assert checked(reference_for(lambda x: x.sum(), many), off).equal
+
+
 @pytest.mark.slow
 def test_a_wide_tolerance_stands_beside_the_verdict_and_a_narrow_one_does_not() -> None:
     x = terms_of("uniform", MILLION)

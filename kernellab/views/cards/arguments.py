@@ -6,13 +6,21 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
-from kernellab.checking.comparison import EDGES, Check, ErrorHistogram, WorstElement, matching_text, number_text
+from kernellab.checking.comparison import (
+    EDGES,
+    Check,
+    ErrorHistogram,
+    WorstElement,
+    matching_text,
+    number_text,
+    pair_texts,
+)
 from kernellab.compile.argument_values import ArgumentValue
 from kernellab.errors import plural
 from kernellab.ir.effects import Effects
 from kernellab.ir.operations import Access
 from kernellab.views import elements
-from kernellab.views.blocks import Table, html_table
+from kernellab.views.blocks import WARNING, Message, Table, html_table
 from kernellab.views.elements import badge, dim, lines_words, number, shorten, spans_words
 from kernellab.views.graph.drawing import svg_element
 from kernellab.views.palette import BAD, GOOD, GREY
@@ -156,6 +164,7 @@ _CELL_PX = 7
 _LEAST_OPACITY = 0.25  # a single wrong element among many must still be seen
 _BAR_PX, _GAP_PX, _HEIGHT_PX, _LABEL_PX = 34, 6, 64, 14
 _LEAST_BAR = 0.04
+_LEAST_RED_PX = 3.0
 _SCALES = ((1_000_000, "M"), (1000, "k"))
 
 
@@ -178,7 +187,7 @@ def check_lines(check: Check) -> Iterator[str]:
         return
     histogram = check.detail.histogram
     if histogram is not None:
-        bins = ", ".join(f"{label}: {count:,}" for label, _, _, count in _bins(histogram))
+        bins = ", ".join(_bin_text(*counts) for counts in _bins(histogram))
         yield f"elements by error, in ulp of {histogram.dtype}: {bins}"
     if check.detail.worst:
         yield f"{worst_words(check.argument, check.detail.worst)}:"
@@ -217,7 +226,7 @@ def histogram_svg(argument: str, histogram: ErrorHistogram) -> str:
         left = at * (_BAR_PX + _GAP_PX)
         digits = count.bit_length() / max(most.bit_length(), 1)
         height = max(digits, _LEAST_BAR) * _HEIGHT_PX if count else 0.0
-        beyond = height * wrong / count if count else 0.0
+        beyond = min(height, max(height * wrong / count, _LEAST_RED_PX)) if wrong else 0.0
         top = _LABEL_PX + _HEIGHT_PX - height
         for y, tall, colour in ((top, beyond, BAD), (top + beyond, height - beyond, GOOD)):
             if tall:
@@ -230,7 +239,7 @@ def histogram_svg(argument: str, histogram: ErrorHistogram) -> str:
         parts.append(_text(middle, _LABEL_PX + _HEIGHT_PX + 12, label))
     width, base = len(bins) * (_BAR_PX + _GAP_PX) - _GAP_PX, _LABEL_PX + _HEIGHT_PX
     parts.append(f'<path d="M0 {base}H{width}" stroke="{GREY}" fill="none"/>')
-    description = ", ".join(f"{label}: {count:,}" for label, _, _, count in bins)
+    description = ", ".join(_bin_text(*counts) for counts in bins)
     return svg_element(f"Errors of {argument} in ulp", description, width, base + _LABEL_PX + 2, parts)
 
 
@@ -248,8 +257,9 @@ def worst_table(worst: tuple[WorstElement, ...]) -> Table:
     for element in worst:
         program = "none wrote it" if element.program is None else str(element.program)
         index = f"[{', '.join(map(str, element.index))}]" if element.index else "the value"
-        value = "not written" if element.got is None else number_text(element.got)
-        values = value, number_text(element.expected), number(element.ulps, ",.3g")
+        unwritten = "not written", number_text(element.expected)
+        pair = unwritten if element.got is None else pair_texts(element.got, element.expected)
+        values = *pair, number(element.ulps, ",.3g")
         owner = (program, f"{element.wrong:,}") if by_program else ("", "")
         tile = f"[{spans_words(element.tile)}]" if element.tile else ""
         rows.append((owner[0], tile, owner[1], index, *values))
@@ -271,6 +281,11 @@ def _bins(histogram: ErrorHistogram) -> Iterator[tuple[str, int, int, int]]:
         yield name, right, wrong, right + wrong
 
 
+def _bin_text(name: str, right: int, wrong: int, count: int) -> str:
+    """Return a bin in words: ``≤64: 12 (3 wrong)``."""
+    return f"{name}: {count:,}" + (f" ({wrong:,} wrong)" if wrong and right else " wrong" if wrong else "")
+
+
 def _edge(edge: float) -> str:
     exponent = edge.hex().partition("p")[2]
     return "½" if edge < 1 else f"{edge:.0f}" if edge <= 1024 else f"2^{int(exponent)}"
@@ -281,19 +296,20 @@ def _text(x: float, y: float, words: str) -> str:
     return f"<text {place}>{escape(words)}</text>"
 
 
-def check_words(checks: Sequence[Check], stores: Mapping[str, Sequence[int]]) -> Iterator[tuple[bool, str]]:
-    """Yield a verdict and its sentence for each output that differs, and one for those that match a reference.
+def check_messages(checks: Sequence[Check], stores: Mapping[str, Sequence[int]]) -> Iterator[Message]:
+    """Yield a message for each output that differs, and one for those that match a reference.
 
-    ``stores`` are the source lines that write each output.
+    A match within a coarse tolerance is a warning. ``stores`` are the source lines that write each output.
     """
     equal: dict[str, list[Check]] = {}
     for check in checks:
         if check.equal:
             equal.setdefault(check.expression, []).append(check)
         else:
-            yield False, _differing_words(check, tuple(stores.get(check.argument, ())))
+            yield Message(_differing_words(check, tuple(stores.get(check.argument, ()))), "kl-alert")
     for group in equal.values():
-        yield True, matching_text(group)
+        style = WARNING if any(check.is_coarse for check in group) else "kl-note kl-good"
+        yield Message(matching_text(group), style)
 
 
 def _differing_words(check: Check, lines: tuple[int, ...]) -> str:

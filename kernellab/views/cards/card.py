@@ -30,7 +30,7 @@ from kernellab.views.blocks import (
     text_only,
     wrap_lines,
 )
-from kernellab.views.cards.arguments import argument_lines, argument_table, check_lines, check_picture, check_words
+from kernellab.views.cards.arguments import argument_lines, argument_table, check_lines, check_messages, check_picture
 from kernellab.views.compile_facts import option_words, precision_words, resource_facts
 from kernellab.views.elements import badge, code_line, dim, share_bar
 from kernellab.views.graph import OPERATIONS_AT_MOST, PictureOptions, View, default_view, shrinking, svg
@@ -116,8 +116,7 @@ def _alerts(report: KernelReport) -> Iterator[Message]:
         yield Message(f"unknown: {elements.unknown_words(effect)}", WARNING)
     lines_of = {row.name: row.lines or {} for row in report.arguments}
     stores = {name: (*of.get(Access.WRITE, ()), *of.get(Access.ATOMIC, ())) for name, of in lines_of.items()}
-    for equal, words in check_words(report.checks, stores):
-        yield Message(words, "kl-note kl-good" if equal else "kl-alert")
+    yield from check_messages(report.checks, stores)
     for check in report.checks:
         for hint in check.hints:
             yield Message(f"hint: {hint}", "kl-note kl-hint")
