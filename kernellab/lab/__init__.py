@@ -114,7 +114,8 @@ class Lab(LooksInside):
         if algebra:
             return self._run_in_algebra(bound, grid, args, meta, timeout_s, check)
         options = {"timeout_s": timeout_s, "interpret": interpret, "uninitialised": frozenset(uninitialised)}
-        recorder, checks = launch_once(self.launches, bound, grid, args, meta, check, **options)
+        with self.kernels.noting_failures():
+            recorder, checks = launch_once(self.launches, bound, grid, args, meta, check, **options)
         for record in recorder.records.values():
             remember(self.kernels, kernel, record, by="run")
         return replace(recorder.last_run(bound), matches=matching_text(checks))

@@ -21,7 +21,7 @@ from kernellab._triton.kernel import autotune_settings, jit_function
 from kernellab.advice import remark_on
 from kernellab.checking.check_launch import require_equal, starting_values
 from kernellab.checking.reference import check_in, reference_of
-from kernellab.errors import CannotRun, CompileError, KernellabError, Place, RunError, UsageError, WorkerError
+from kernellab.errors import KernellabError, Place, UsageError
 from kernellab.lab import Lab
 from kernellab.launch.pointers import annotated_arguments, mock_arguments
 from kernellab.launch.recording import LaunchRecord, Recorder
@@ -43,7 +43,6 @@ from kernellab.store import Version
 from kernellab.views.report import CellReport
 
 _FUTURE = sum(getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
-_KERNEL_ERRORS = (CompileError, CannotRun, RunError, WorkerError)  # wrong arguments, say, are errors of the call
 _Result = TypeVar("_Result")
 
 
@@ -224,8 +223,7 @@ async def _execute(cell: _Cell, recorder: Recorder, options: CellOptions) -> Non
         with contextlib.suppress(KernellabError):  # it would hide what ended the cell
             cell.kernels.store_kernels(recorder)
             stored = list(_store_launches(cell, recorder, CheckOutcomes()))
-            if isinstance(exc, _KERNEL_ERRORS) and exc.kernel:
-                cell.lab.kernels.note_failure(exc.kernel, exc.message)
+            cell.lab.kernels.note_failure(exc)
             launched = [(record, version) for record, version in stored if record.launches]
             if launched and isinstance(exc, Exception):  # an interrupt waits for no card
                 reports = tuple(kernel_report(cell.lab, recorder, record, version, ()) for record, version in launched)

@@ -19,7 +19,19 @@ from kernellab._triton.closure import decorated_closure_of
 from kernellab._triton.kernel import Kernel, decorators_of, jit_function
 from kernellab._triton.loading import load
 from kernellab.compile.cache import Compiler
-from kernellab.errors import KernellabError, SourceError, UnknownName, UsageError, plural, value_message, value_text
+from kernellab.errors import (
+    CannotRun,
+    CompileError,
+    KernellabError,
+    RunError,
+    SourceError,
+    UnknownName,
+    UsageError,
+    WorkerError,
+    plural,
+    value_message,
+    value_text,
+)
 from kernellab.launch.calls import require_kernel
 from kernellab.launch.recording import LaunchRecord
 from kernellab.launch.runtime import Runtime
@@ -30,6 +42,8 @@ from kernellab.source import Closure, is_name
 from kernellab.store import LaunchedBy, Outline, Store, Version
 from kernellab.target import Target
 from kernellab.workers.forks_and_interrupts import rlock
+
+_KERNEL_ERRORS = (CompileError, CannotRun, RunError, WorkerError)  # wrong arguments, say, are errors of the call
 
 
 def revive_kernel(version: Version) -> Any:
@@ -91,13 +105,20 @@ class Registry:
         self._enter(kernel, version)
         return version
 
-    def note_failure(self, name: str, message: str) -> None:
-        """Keep the error of a compile or launch of the current version of a name.
+    def note_failure(self, error: BaseException) -> None:
+        """Keep an error of a compile or launch with the current version of its kernel, if it is of a kept one."""
+        if isinstance(error, _KERNEL_ERRORS) and error.kernel:
+            with contextlib.suppress(UnknownName):
+                self.store.set_failure(self.version(error.kernel).id, error.message)
 
-        Raises:
-            UnknownName: there is none.
-        """
-        self.store.set_failure(self.version(name).id, message)
+    @contextlib.contextmanager
+    def noting_failures(self) -> Iterator[None]:
+        """Keep the error of a launch inside a with statement, as `note_failure` does."""
+        try:
+            yield
+        except KernellabError as exc:
+            self.note_failure(exc)
+            raise
 
     def _store_version(self, closure: Closure, name: str) -> Version:
         is_cell = closure.label(closure.functions[0].file).startswith("In[")

@@ -142,12 +142,12 @@ class Overview:
     def telling_launches(self, ids: Collection[int]) -> dict[int, list[LaunchOutline]]:
         """Return the launches of some versions that a listing shows, by version, the latest last.
 
-        They are the last one, the last one by the user, and the fastest of these on a GPU.
+        They are the user's last one and fastest one on a GPU, and the last trial, or what was recorded without a launch.
         """
         condition, values = among("versions.id", ids)
         orders = (
             f"{_IS_LAUNCH} ORDER BY last DESC, id DESC",
-            f"NOT {_IS_LAUNCH} ORDER BY last DESC, id DESC",
+            f"NOT {_IS_LAUNCH} ORDER BY count > 0 DESC, last DESC, id DESC",
             "kind = 'gpu' AND seconds IS NOT NULL ORDER BY seconds, id",
         )
         shown = " UNION ALL ".join(

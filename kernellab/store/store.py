@@ -324,9 +324,10 @@ class Store:
         return dict(self.database.read_rows("failures", self.database.rows(query, values), _failure))
 
     def note(self, number: int, text: str) -> None:
-        """Keep a note on a version."""
-        insert = "INSERT INTO notes (version_id, note, created) VALUES (?, ?, ?)"
-        self.database.execute(insert, number, text, time.time())
+        """Keep a note on a version, once."""
+        insert = "INSERT INTO notes (version_id, note, created) SELECT ?, ?, ?"
+        is_new = "NOT EXISTS (SELECT 1 FROM notes WHERE version_id = ? AND note = ?)"
+        self.database.execute(f"{insert} WHERE {is_new}", number, text, time.time(), number, text)
 
     def notes(self, number: int) -> list[str]:
         """Return the notes on a version, the oldest first."""

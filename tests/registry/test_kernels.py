@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 import torch
+import triton
 
 import kernellab
 from kernellab._triton.bound import is_bound
-from kernellab.errors import KernellabError, UnknownName
+from kernellab.errors import KernellabError, OutOfBounds, UnknownName, UsageError
 from kernellab.registry import Registry
+from kernellab.registry.listing import VersionStatus, listing, tag
 from kernellab.store import Store
 from tests import samples
 from tests.labs import shared_lab
@@ -166,3 +168,40 @@ def test_a_frame_without_rows_has_the_columns_of_one_with_rows() -> None:
         empty = {table: list(lab.frame(table).columns) for table in ("kernels", "launches")}
         lab.run(samples.add_kernel, (1,), torch.ones(8), torch.ones(8), torch.zeros(8), 8, BLOCK=8)
         assert {table: list(lab.frame(table).columns) for table in empty} == empty
+
+
+def test_a_run_that_fails_is_a_failure_of_its_version_and_a_wrong_call_is_not(tmp_path: Path) -> None:
+    x = torch.ones(64)
+    with shared_lab(store=tmp_path) as lab:
+        lab.kernels.add(samples.add_kernel)
+        with pytest.raises(UsageError):
+            lab.run(samples.add_kernel, (1,), x, x, "out", 64, BLOCK=64)
+        (row,) = listing(lab.kernels.store, 0.0).rows
+        assert (row.status, row.error) == (VersionStatus.NEVER, "")
+        with pytest.raises(OutOfBounds):
+            lab.run(samples.add_kernel, (1,), x, x, torch.zeros(8), 64, BLOCK=64)
+        (row,) = listing(lab.kernels.store, 0.0).rows
+        assert row.status is VersionStatus.FAILED
+        assert "out of bounds" in row.error
+        lab.run(samples.add_kernel, (1,), x, x, torch.zeros(64), 64, BLOCK=64)
+        (row,) = listing(lab.kernels.store, 0.0).rows
+        assert row.status is VersionStatus.RUN
+
+
+@pytest.mark.slow
+def test_the_last_config_is_that_of_the_run_and_not_of_a_later_compile(tmp_path: Path) -> None:
+    x, out = torch.ones(64), torch.zeros(64)
+    with shared_lab(target="cuda:90", store=tmp_path) as lab:
+        lab.kernels.add(samples.add_kernel)
+        lab.run(samples.add_kernel, (1,), x, x, out, 64, BLOCK=64, num_warps=2)
+        lab.tune(samples.add_kernel, (1,), x, x, out, 64, configs=[triton.Config({"BLOCK": b}) for b in (128, 256)])
+        (row,) = listing(lab.kernels.store, 0.0).rows
+    assert row.last_config.startswith("BLOCK=64, num_warps=2")
+
+
+def test_a_note_that_is_given_again_stands_once(tmp_path: Path) -> None:
+    with shared_lab(store=tmp_path) as lab:
+        version = lab.kernels.add(samples.add_kernel)
+        for note in ("first", "second", "first"):
+            tag(lab.kernels, version.label, (), note)
+        assert lab.kernels.store.notes(version.id) == ["first", "second"]
