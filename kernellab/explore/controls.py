@@ -338,7 +338,8 @@ def _note_on_grid(
     extents = " x ".join(str(extent) for extent in grid if extent > 1)
     if len(blocks) > 1:
         those = " and ".join(control.name for control in blocks)
-        yield f"The grid is {extents} whatever {those} are; pass a function of those that it depends on to let it follow."
+        function = "a function of those that it depends on"
+        yield f"The grid is {extents} whatever {those} are; pass {function} to let it follow."
         return
     (block,) = blocks
     size = _split_size(subject, grid, block, values)
