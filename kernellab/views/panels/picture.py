@@ -318,7 +318,7 @@ def history_svg(history: PointHistory, best: Evaluation | None, current: Evaluat
     chart = _Chart.of(history.evaluations[-_MOST:])
     title = "occupancy, % (bars), registers (numbers)"
     if chart.is_timed:
-        title = f"{'predicted ' * chart.is_predicted}ms with interval; the {_best_words(best)} is large"
+        title = f"{'predicted ' * chart.is_predicted}ms with interval{_best_words(best)}"
     parts = [_axis(chart), _times(chart, best) if chart.is_timed else _occupancies(chart)]
     for i, point in enumerate(chart.evaluations):
         if current is not None and point.number == current.number:
@@ -378,7 +378,9 @@ def _times(chart: _Chart, best: Evaluation | None) -> str:
 
 
 def _best_words(best: Evaluation | None) -> str:
-    return "best" if best is None or best.verdict.is_right else "fastest, whose outputs are not checked,"
+    if best is None:
+        return ""
+    return f"; the {'best' if best.verdict.is_right else 'fastest, whose outputs are not checked,'} is large"
 
 
 def _occupancies(chart: _Chart) -> str:
