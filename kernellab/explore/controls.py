@@ -229,7 +229,7 @@ def plan_controls(subject: Subject, ranges: Mapping[str, Any]) -> ControlPlan:
         controls = list(_suggested_controls(subject, {**subject.given, **single}))
     names = {control.name for control in controls}
     fixed = {name: value for name, value in {**subject.given, **single}.items() if name not in names}
-    return ControlPlan(tuple(controls), fixed, tuple(_notes(subject, controls)))
+    return ControlPlan(tuple(controls), fixed, tuple(_notes(subject, controls, fixed)))
 
 
 def _require_known(subject: Subject, ranges: Mapping[str, Any]) -> None:
@@ -311,15 +311,11 @@ def _of_configs(subject: Subject) -> dict[str, Control]:
     return controls
 
 
-def _notes(subject: Subject, controls: list[Control]) -> Iterable[str]:
+def _notes(subject: Subject, controls: list[Control], fixed: Mapping[str, Any]) -> Iterable[str]:
     blocks = [control for control in controls if control.name in subject.constexprs and _is_integer(control.start)]
     if subject.grid is not None and blocks and any(extent > 1 for extent in subject.grid):
-        extents = " x ".join(str(extent) for extent in subject.grid if extent > 1)
-        those = " and ".join(control.name for control in blocks)
-        verb, function = "are", "a function of those that it depends on"
-        if len(blocks) == 1:
-            verb, function = "is", f'a function, such as lambda meta: (triton.cdiv(n, meta["{those}"]),),'
-        yield f"The grid is {extents} whatever {those} {verb}; pass {function} to let it follow."
+        values = {**fixed, **{control.name: control.start for control in controls}}
+        yield from _note_on_grid(subject, subject.grid, blocks, values)
     for argument, block in subject.blocks.items():
         names = [control.name for control in blocks if control.start in block]
         if names:
@@ -329,3 +325,34 @@ def _notes(subject: Subject, controls: list[Control]) -> Iterable[str]:
                 f"{'is' if len(names) == 1 else 'are'}; to let it follow, give all configs of @triton.autotune one "
                 f"pre_hook that sets {argument}.block_shape."
             )
+
+
+def _note_on_grid(
+    subject: Subject, grid: tuple[int, ...], blocks: Sequence[Control], values: Mapping[str, Any]
+) -> Iterable[str]:
+    """Say that a grid of numbers does not follow the blocks; under one block, only of a grid that may depend on it.
+
+    Programs of one row each have a grid that has to stay as it is. So under one block, the grid has to be ``cdiv`` of
+    an argument by that block; as that may be by chance, the note has a condition.
+    """
+    extents = " x ".join(str(extent) for extent in grid if extent > 1)
+    if len(blocks) > 1:
+        those = " and ".join(control.name for control in blocks)
+        function = "a function of those that it depends on"
+        yield f"The grid is {extents} whatever {those} are; pass {function} to let it follow."
+        return
+    (block,) = blocks
+    size = _split_size(subject, grid, block, values)
+    if size is not None:
+        yield (
+            f"The grid is {extents} whatever {block.name} is; if its programs split {size} among them, pass lambda "
+            f'meta: (triton.cdiv({size}, meta["{block.name}"]),) to let it follow.'
+        )
+
+
+def _split_size(subject: Subject, grid: tuple[int, ...], block: Control, values: Mapping[str, Any]) -> str | None:
+    """Return the name of the integer argument whose ``cdiv`` by the block is the grid; None where there is none."""
+    if block.start <= 0 or any(extent != 1 for extent in grid[1:]):
+        return None
+    sizes = (name for name in subject.parameters if name != block.name and _is_integer(values.get(name)))
+    return next((name for name in sizes if -(-values[name] // block.start) == grid[0]), None)

@@ -7,7 +7,7 @@ copies, within bounds of programs, memory and time.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from math import prod
 from threading import Event
@@ -50,7 +50,8 @@ if TYPE_CHECKING:
     from kernellab.explain.prediction import Prediction
 
 _FIRST_RUNS = 3
-_MOST_FIRSTS = 8  # first points whose outputs are held; after that, a size that comes back has a new first point
+_FIRST_POINT, _FIRST_CONFIG = "the first point ({})", "the config of the first point ({})"
+_MOST_FIRSTS = 8  # first points whose outputs are held; a size that comes back after that gets them again
 _TIMING_MS = 30.0
 _LAUNCH_MS = 0.08  # what a timed launch takes beside itself, for flushing the L2
 _LEAST_ROUNDS, _MOST_ROUNDS = 5, 25
@@ -71,7 +72,7 @@ class OnGpu:
     timeout_s: float
     zeroed: tuple[str, ...] = ()
     _benches: dict[Any, Bench] = field(default_factory=dict)
-    _founders: dict[Any, tuple[str, Implementation]] = field(default_factory=dict)
+    _founders: dict[Any, tuple[str, str, Implementation]] = field(default_factory=dict)
 
     def run(self, request: Request, compiled: Compiled, evaluation: Evaluation, best: Evaluation | None) -> Evaluation:
         """Return the evaluation of a compiled point with its times, in turns with the best so far.
@@ -105,6 +106,28 @@ class OnGpu:
         number = None if best is None else best.number
         return replace(evaluation, row=row, verdict=verdict, against=against, best=number, notes=notes)
 
+    def lacks_first(self, request: Request) -> bool:
+        """Whether the outputs of a point would be the first of its launches, so that others are compared with them."""
+        return self.comparer.check is None and request.key not in self._founders
+
+    def run_first(self, request: Request, compiled: Compiled, text: str) -> None:
+        """Launch the point ``text`` before others of its launches, so that these are compared with it.
+
+        Raises:
+            KernellabError: the kernel faults, hangs, or cannot be launched.
+        """
+        import torch
+
+        launches, key = request.launches, request.key
+        with torch.cuda.device(self.device):
+            if key not in self._benches:
+                self._benches[key] = self.make_bench(launches)
+            with closing(self._benches[key]) as bench:
+                candidate = implementation_of(launches, request.config, compiled)
+                measured = bench.measure(candidate, _FIRST_RUNS, None)
+        if measured.group == 0:  # else its outputs are not held
+            self._founders[key] = (text, _FIRST_CONFIG.format(text), candidate)
+
     def _compare_groups(
         self, bench: Bench, key: Any, text: str, candidate: Implementation, group: int, notes: tuple[str, ...]
     ) -> OutputComparison:
@@ -112,10 +135,10 @@ class OnGpu:
         not_compared = next((note for note in notes if note.startswith("outputs were not compared")), None)
         if not_compared is not None:
             return OutputComparison(None, not_compared)
-        first, founder = self._founders.setdefault(key, (text, candidate))
+        first, words, founder = self._founders.setdefault(key, (text, _FIRST_POINT.format(text), candidate))
         if first == text:
             return FIRST
-        return _comparison_with_first(first, () if group == 0 else bench.compare(founder, [candidate])[0])
+        return _comparison_with_first(words, () if group == 0 else bench.compare(founder, [candidate])[0])
 
     def _check(self, request: Request, compiled: Compiled) -> OutputComparison | None:
         if self.comparer.check is None:
@@ -185,7 +208,7 @@ class OnCpu:
         """
         key, text = (request.key[1:], request.config.parameters), evaluation.point.text
         if key not in self._runs:
-            self._runs[key] = (text, *self._run(request, compiled, text))
+            self._runs[key] = (text, *self._run(request, compiled, _FIRST_POINT.format(text)))
         first, run, verdict = self._runs[key]
         if verdict is FIRST and first != text:
             verdict = OutputComparison(True, f"same run as the first point ({first}): options change no output here")
@@ -194,7 +217,24 @@ class OnCpu:
             row = replace(row, status=verdict.status, reason=verdict.text)
         return replace(evaluation, row=row, run=run, verdict=verdict)
 
-    def _run(self, request: Request, compiled: Compiled, text: str) -> tuple[Run | None, OutputComparison]:
+    def lacks_first(self, request: Request) -> bool:
+        """Whether the outputs of a point would be the first of its sizes, so that others are compared with them."""
+        if self.comparer.knows(request.sizes) or (request.key[1:], request.config.parameters) in self._runs:
+            return False
+        grid = request.launches.of(request.config).grid
+        return size_bytes(self.inputs) <= BYTES_AT_MOST and 0 not in grid and bound_grid(grid) == grid
+
+    def run_first(self, request: Request, compiled: Compiled, text: str) -> None:
+        """Run the point ``text`` before others of its sizes, so that these are compared with it.
+
+        Raises:
+            KernellabError: the kernel fails, or does not end in time.
+        """
+        if self.lacks_first(request):
+            found = self._run(request, compiled, _FIRST_CONFIG.format(text))
+            self._runs[request.key[1:], request.config.parameters] = (text, *found)
+
+    def _run(self, request: Request, compiled: Compiled, words: str) -> tuple[Run | None, OutputComparison]:
         launch, held = request.launches.of(request.config), size_bytes(self.inputs)
         if held > BYTES_AT_MOST:
             return None, OutputComparison(None, f"not run: the arguments hold {held / 1e6:,.0f} MB, too much for here")
@@ -206,7 +246,7 @@ class OnCpu:
         if grid != launch.grid:
             return run, OutputComparison(None, f"not compared: {prod(grid):,} of {prod(launch.grid):,} programs ran")
         before = with_zeros(replaced_arguments(launch, self.inputs), self.zeroed)
-        return run, self.comparer.compare(request.sizes, text, before, outputs_of(copies), poisoned)
+        return run, self.comparer.compare(request.sizes, words, before, outputs_of(copies), poisoned)
 
 
 def bound_grid(grid: Grid3) -> Grid3:
@@ -260,9 +300,30 @@ class Evaluator:
             return evaluation
         best = self.history.best_of(evaluation.sizes, evaluation.target)
         try:
+            self._run_first_config(point, request)
+            if superseded.is_set():
+                return evaluation
             return self.runner.run(request, compiled, evaluation, best)
         except Exception as exc:  # noqa: BLE001 - so is a reference
             return _not_run(evaluation, _as_error(exc))
+
+    def _run_first_config(self, point: Point, request: Request) -> None:
+        """Run the config of the panel's first point on the arguments of a point that has nothing to be compared with.
+
+        Else a config whose outputs differed would be what others are compared with as soon as an argument changes.
+        """
+        first = self.history.first_compared()
+        if first is None or not self.runner.lacks_first(request):
+            return
+        sizes = {name for name, _ in request.sizes}
+        values = tuple((name, point.named[name] if name in sizes else value) for name, value in first.point.values)
+        config = Point(values, point.target)
+        own = self.requests.of(config, request.launches.target)
+        if config == point or (isinstance(self.runner, OnGpu) and own.key != request.key):
+            return  # on a GPU, outputs of other grids are not compared
+        with suppress(Exception):  # where that config fails, this point is the first of its arguments, and says so
+            compiled = self.compiler.compile(own.launches.of(own.config).job)
+            self.runner.run_first(own, compiled, config.text)
 
     def target_of(self, point: Point) -> Target:
         """Return the target of a point, which is the GPU of this machine where it names none."""
@@ -309,17 +370,23 @@ def _as_error(exc: Exception) -> KernellabError:
 class OutputComparer:
     """The values that outputs are compared with.
 
-    ``check`` is a reference, or how one is computed from the arguments of each point. Without it, the outputs of the
-    first point are the reference of all that compute the same.
+    ``check`` is a reference, or how one is computed from the arguments of each point. Without it, outputs are compared
+    with those of the first point that computes the same, and nothing says which are right.
     """
 
     check: ReferenceFunction | Reference | None
     _firsts: dict[Any, tuple[str, dict[str, Any]]] = field(default_factory=dict)
 
+    def knows(self, sizes: Any) -> bool:
+        """Whether there is something that the outputs of these sizes are compared with."""
+        return self.check is not None or sizes in self._firsts
+
     def compare(
-        self, sizes: Any, text: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any], poisoned: Poison
+        self, sizes: Any, words: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any], poisoned: Poison
     ) -> OutputComparison:
-        """Compare the outputs of the point ``text``; ``inputs`` are the arguments before the launch.
+        """Compare the outputs of a point; ``inputs`` are the arguments before the launch.
+
+        ``words`` name the point where later ones are compared with it.
 
         Raises:
             UsageError: the reference does not fit the outputs, or asks for what the kernel does not take.
@@ -332,7 +399,7 @@ class OutputComparer:
             return _comparison_with_first(first, list(filter(None, (output_difference(*pair) for pair in pairs))))
         while len(self._firsts) >= _MOST_FIRSTS:
             del self._firsts[next(iter(self._firsts))]
-        self._firsts[sizes] = (text, {name: tensor.clone() for name, tensor in outputs.items()})
+        self._firsts[sizes] = (words, {name: tensor.clone() for name, tensor in outputs.items()})
         return FIRST
 
     def compare_with_check(
@@ -354,10 +421,11 @@ class OutputComparer:
 
 
 def _comparison_with_first(first: str, differences: Sequence[OutputDifference]) -> OutputComparison:
-    """Return the comparison with the outputs of the ``first`` point."""
+    """Return the comparison with the outputs of the ``first`` point, which no reference was compared with."""
     if not differences:
-        return OutputComparison(True, f"agrees with the first point ({first})")
-    return OutputComparison(False, f"differs from the first point ({first}): {'; '.join(d.text for d in differences)}")
+        return OutputComparison(True, f"agrees with {first}")
+    how = "; ".join(difference.text for difference in differences)
+    return OutputComparison(False, f"differs from {first}, which is not checked: {how}")
 
 
 def outputs_of(copies: Copies) -> dict[str, Any]:

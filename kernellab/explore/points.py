@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kernellab.explain.prediction import Prediction
 
 TAG = "kept-config"
-_KEPT, _MOST_KEPT = "kept", 3
+_KEPT, _CHECKED, _MOST_KEPT = "kept", "outputs_checked", 3
 FAILURES = frozenset({Status.CANNOT_RUN, Status.COMPILE_ERROR, Status.FAULT, Status.TIMEOUT})
 
 
@@ -75,8 +75,8 @@ class OutputComparison:
         return Status.WRONG if self.by_reference else Status.DIFFERS
 
 
-FIRST = OutputComparison(None, "other points are compared with it")
-"""The comparison of the first point where there is no reference."""
+FIRST = OutputComparison(None, "not checked: no check was given; other points are compared with this one")
+"""The comparison of the first point where there is no reference: nothing says that its outputs are right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +143,14 @@ class PointHistory:
 
     def __len__(self) -> int:
         return len(self.evaluations)
+
+    def first_compared(self) -> Evaluation | None:
+        """Return the point that the panel began to compare with; None where a reference says what is right."""
+        return next((evaluation for evaluation in self.evaluations if evaluation.verdict is FIRST), None)
+
+    def others_that_differ(self, evaluation: Evaluation) -> list[Evaluation]:
+        """Return the points that compute the same as this one and whose outputs differ from those of the first."""
+        return [e for e in self.evaluations if e.sizes == evaluation.sizes and e.row.status is Status.DIFFERS]
 
     def last_good(self) -> Evaluation | None:
         """Return the latest point that compiled and did not fail."""
@@ -262,16 +270,17 @@ class Requests:
 
 @dataclass(frozen=True, slots=True)
 class KeptPoint:
-    """A kept point: the label of the version, the row, and the store that it is in."""
+    """A kept point: the label of the version, the row, the store that it is in, and what to know before its use."""
 
     label: str
     row: Row
     store: str
+    warning: str = ""
 
     @property
     def text(self) -> str:
-        """A sentence with the config, the kernel and the store."""
-        return f"Kept {self.row.config.text} of {self.label} in {self.store}."
+        """A sentence with the config, the kernel and the store, and the warning."""
+        return " ".join(filter(None, [f"Kept {self.row.config.text} of {self.label} in {self.store}.", self.warning]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,14 +291,16 @@ class Keeper:
     kernel: Kernel
     requests: Requests
 
-    def keep(self, evaluation: Evaluation, device: Device) -> KeptPoint:
+    def keep(self, evaluation: Evaluation, device: Device, differing: Sequence[Evaluation] = ()) -> KeptPoint:
         """Keep a point; committed when this returns. One that was timed is a row that a tuning finds.
+
+        ``differing`` are points that compute the same and have other outputs, where nothing says which are right.
 
         Raises:
             UsageError: the point did not compile, cannot run, or its outputs are wrong or differ from the first point.
         """
         if evaluation.has_failed or evaluation.verdict.equal is False:
-            raise UsageError(f"{evaluation.point.text} is not kept: {evaluation.row.reason or 'it failed'}.")
+            raise UsageError(f"{evaluation.point.text} is not kept: {_reason_not_kept(evaluation)}.")
         version = self.kernels.current_version(self.kernel)
         request = self.requests.of(evaluation.point, device.target)
         fields = key_fields(request.launches, request.config, device)
@@ -298,20 +309,23 @@ class Keeper:
         key = key_of(fields)
         row = replace(evaluation.row, config=request.config)
         measurement = measurement_of(row, key, device.name if evaluation.is_timed else "")
-        details = {**measurement.details, _KEPT: evaluation.point.text}
+        is_checked = evaluation.verdict.is_right is True
+        details = {**measurement.details, _KEPT: evaluation.point.text, _CHECKED: is_checked}
         store = self.kernels.store
         store.history.add_measurements(version.id, [replace(measurement, details=details)])
         store.tag(version.id, [TAG])
-        words = _line(evaluation.point.text, evaluation.row.time_ms, device.name or evaluation.target)
+        words = _line(evaluation.point.text, evaluation.row.time_ms, device.name or evaluation.target, is_checked)
         store.note(version.id, f"kept config: {words}")
-        return KeptPoint(version.label, row, str(store.path or "memory"))
+        warning = "" if is_checked else _unchecked_words(differing)
+        return KeptPoint(version.label, row, str(store.path or "memory"), warning)
 
     def earlier(self) -> list[str]:
         """Return the points of this version that were kept before, the latest first, in words."""
         version = self.kernels.current_version(self.kernel)
         measurements = [row.measurement for row in self.kernels.store.history.measurements(version.id)]
         kept = [m for m in reversed(measurements) if _KEPT in m.details]
-        return list(dict.fromkeys(_line(str(m.details[_KEPT]), m.time_ms, m.device) for m in kept))
+        lines = (_line(str(m.details[_KEPT]), m.time_ms, m.device, m.details.get(_CHECKED)) for m in kept)
+        return list(dict.fromkeys(lines))
 
 
 def earlier_words(kept: Sequence[str]) -> str:
@@ -320,6 +334,25 @@ def earlier_words(kept: Sequence[str]) -> str:
     return f"Kept earlier: {'; '.join(kept[:_MOST_KEPT])}{rest}." if kept else ""
 
 
-def _line(text: str, time_ms: float | None, device: str) -> str:
+def _reason_not_kept(evaluation: Evaluation) -> str:
+    reason = (evaluation.row.reason or "it failed").rstrip(".")
+    if evaluation.row.status is not Status.DIFFERS:
+        return reason
+    return f"{reason}. Nothing says which of the two is right: explore with check, which is what outputs are to hold"
+
+
+def _unchecked_words(differing: Sequence[Evaluation]) -> str:
+    """Return a warning on a point whose outputs no reference was compared with."""
+    if not differing:
+        return "Its outputs were not checked."
+    those = ", ".join(evaluation.point.text for evaluation in differing[:_MOST_KEPT])
+    return f"Its outputs were not checked, and those of {those} differ."
+
+
+def _line(text: str, time_ms: float | None, device: str, is_checked: object) -> str:
+    """Return a kept point in words; ``is_checked`` is None where that was not recorded."""
     timed = f"{time_ms:.4g} ms" if time_ms is not None else "not timed"
-    return f"{text} ({timed}{f' on {device}' if device else ''})"
+    checked = "" if is_checked else ", outputs not checked"
+    if is_checked is None:
+        checked = ", not recorded whether outputs were checked"
+    return f"{text} ({timed}{f' on {device}' if device else ''}{checked})"

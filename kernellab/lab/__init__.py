@@ -239,7 +239,7 @@ class Lab(LooksInside):
         A list is the values of a slider (``BLOCK=[64, ..., 4096]``), a tuple a range of integers (``n=(1, 10**7)``);
         without any, the kernel's constexprs suggest them. Each starts at its value in the call, or the last launch.
         ``grid_x``, ``grid_y``, ``grid_z`` are extents of the grid. ``check`` is as for `tune`; without it, outputs are
-        compared with those of the first point.
+        compared with those of the first config, and nothing says which are right.
 
         Raises:
             UsageError: a range has no values, or the kernel has no such parameter.

@@ -12,6 +12,7 @@ from kernellab.store.columns import Status
 from kernellab.timing.config import Config
 from kernellab.timing.stopwatch import Interval
 from kernellab.tune.result import Row
+from kernellab.views.palette import GOOD
 from kernellab.views.panels.picture import PanelView, figures_html, history_svg, picture_html, sentence, text
 
 CONTROLS = (Control("BLOCK", (64, 128, 256), 64),)
@@ -177,3 +178,14 @@ def test_a_point_that_differs_says_how_in_a_line_of_its_own_and_is_not_called_wr
     assert '<div class="kp-alert kp-differs"><b>BLOCK=128</b>: differs from the first point</div>' in html
     assert "kp-differs" in history_svg(points, None, None)
     assert "wrong" not in html
+
+
+def test_the_fastest_is_green_only_where_a_reference_says_that_it_is_right() -> None:
+    unchecked = history(evaluation(64, 1.0))
+    svg = history_svg(unchecked, unchecked.evaluations[0], None)
+    assert GOOD not in svg
+    assert "the fastest, whose outputs are not checked, is large" in svg
+    right = history(dataclasses.replace(evaluation(64, 1.0), verdict=OutputComparison(True, "", by_reference=True)))
+    svg = history_svg(right, right.evaluations[0], None)
+    assert f'class="kp-best" fill="{GOOD}"' in svg
+    assert "the best is large" in svg

@@ -92,7 +92,22 @@ def test_a_flag_is_no_block_that_a_grid_of_numbers_could_follow() -> None:
     parameters, constexprs = (*ADD.parameters, "HAS_BIAS"), ADD.constexprs | {"HAS_BIAS"}
     subject = dataclasses.replace(ADD, grid=(4, 1, 1), given=given, parameters=parameters, constexprs=constexprs)
     note = plan_controls(subject, {}).notes[0]
-    assert note.startswith("The grid is 4 whatever BLOCK is; pass a function, such as lambda meta: (triton.cdiv(n, ")
+    assert note == (
+        "The grid is 4 whatever BLOCK is; if its programs split n among them, pass lambda meta: "
+        '(triton.cdiv(n, meta["BLOCK"]),) to let it follow.'
+    )
+
+
+@pytest.mark.parametrize("grid", [(16, 1, 1), (4, 2, 1)])
+def test_a_grid_of_numbers_that_is_no_size_by_block_gets_no_function_of_it(grid: tuple[int, int, int]) -> None:
+    assert plan_controls(dataclasses.replace(ADD, grid=grid), {}).notes == ()
+
+
+@pytest.mark.parametrize("n", [[1000, 2000], 1000])
+def test_a_size_of_the_sliders_is_one_that_the_grid_may_split(n: Any) -> None:
+    subject = dataclasses.replace(ADD, grid=(4, 1, 1), given={"x_ptr": "tensor", "out_ptr": "tensor"})
+    (note,) = plan_controls(subject, {"n": n, "BLOCK": [256, 512]}).notes
+    assert "triton.cdiv(n," in note
 
 
 def test_a_range_of_the_grid_starts_at_the_grid() -> None:

@@ -17,9 +17,9 @@ from kernellab.checking.comparison import OutputDifference
 from kernellab.checking.reference import check_of
 from kernellab.errors import RunError, WorkerTimeout
 from kernellab.explore.evaluator import Evaluator, OnGpu, OutputComparer, rounds_for
-from kernellab.explore.points import Evaluation, Point, PointHistory, Requests
+from kernellab.explore.points import FIRST, Evaluation, Point, PointHistory, Requests
 from kernellab.target import parse_target
-from kernellab.timing.bench_jobs import LaunchTimes
+from kernellab.timing.bench_jobs import NOT_COMPARED, LaunchTimes
 from kernellab.timing.launches import Implementation
 from tests import samples
 
@@ -32,15 +32,17 @@ class MadeUp:
     """A bench that takes the times from the block size; 512 faults, 1024 hangs, and 2048 computes something else."""
 
     met: list[list[int]] = field(default_factory=list)
+    faults: set[int] = field(default_factory=lambda: {512})
+    not_held: set[int] = field(default_factory=set)
     closed: int = 0
 
     def measure(self, candidate: Implementation, runs: int, stop_above_ms: float | None) -> LaunchTimes:
         block = candidate.config.values["BLOCK"]
-        if block == 512:
+        if block in self.faults:
             raise RunError("an illegal memory access")
         if block == 1024:
             raise WorkerTimeout("it did not end")
-        return LaunchTimes((1.0,) * runs, int(block == 2048))
+        return LaunchTimes((1.0,) * runs, NOT_COMPARED if block in self.not_held else int(block == 2048))
 
     def interleave(self, candidates: Sequence[Implementation], rounds: int) -> list[tuple[float, ...]]:
         self.met.append([candidate.config.values["BLOCK"] for candidate in candidates])
@@ -123,9 +125,32 @@ def test_other_outputs_than_those_of_the_first_point_differ_and_are_never_the_be
     assert other.row.status == "differs"
     assert other.verdict.is_right is None
     assert other.row.reason == (
-        f"differs from the first point (n={SIZE}, BLOCK=64): {OutputDifference('out_ptr', 8, SIZE, 1.5).text}"
+        f"differs from the first point (n={SIZE}, BLOCK=64), which is not checked: "
+        f"{OutputDifference('out_ptr', 8, SIZE, 1.5).text}"
     )
     assert evaluations.go(n=SIZE, BLOCK=128).best == 1
+
+
+def test_a_config_that_differs_differs_at_other_sizes_too(evaluations: Evaluations) -> None:
+    evaluations.go(n=SIZE, BLOCK=64)
+    evaluations.go(n=SIZE, BLOCK=2048)
+    other = evaluations.go(n=1000, BLOCK=2048)
+    assert other.row.status == "differs"
+    assert "the config of the first point (n=1000, BLOCK=64)" in other.row.reason
+    assert evaluations.go(n=1000, BLOCK=64).verdict is FIRST
+    assert evaluations.bench.met == [[64], [2048, 64], [2048], [64]], "it is launched for its outputs, and not timed"
+
+
+def test_a_first_config_that_fails_at_other_sizes_leaves_the_point_unchecked(evaluations: Evaluations) -> None:
+    evaluations.go(n=SIZE, BLOCK=64)
+    evaluations.bench.faults.add(64)
+    assert evaluations.go(n=1000, BLOCK=128).verdict is FIRST
+
+
+def test_outputs_that_were_not_held_are_those_of_no_first_config(evaluations: Evaluations) -> None:
+    evaluations.go(n=SIZE, BLOCK=64)
+    evaluations.bench.not_held.add(64)
+    assert evaluations.go(n=1000, BLOCK=128).verdict is FIRST
 
 
 @pytest.mark.slow

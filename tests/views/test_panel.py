@@ -341,3 +341,63 @@ def test_a_point_for_another_target_is_predicted_for_its_device_and_for_amd_has_
     panel.set(target="hip:gfx942")
     assert panel.point.prediction is None
     assert panel.point.row.predicted_ms is None
+
+
+@triton.jit
+def scaled_rows(x_ptr, out_ptr, n, scale, BLOCK: tl.constexpr):
+    columns = tl.arange(0, BLOCK)
+    mask = columns < n
+    row = tl.program_id(0) * n + columns
+    tl.store(out_ptr + row, scale * tl.load(x_ptr + row, mask=mask), mask=mask)
+
+
+@pytest.fixture
+def rows(lab: kernellab.Lab) -> Callable[..., Panel]:
+    """Open a panel over a kernel with a row per program: of 48 elements, so that a block of 32 leaves some out."""
+
+    def panel(blocks: list[int], **given: Any) -> Panel:
+        x, out = torch.randn(4, 48), torch.zeros(4, 48)
+        return lab.explore(scaled_rows, (4,), x, out, 48, scale=[2.0, 3.0], BLOCK=blocks, **given)
+
+    return panel
+
+
+def facts(panel: Panel) -> str:
+    return str(panel._repr_mimebundle_()["text/plain"])
+
+
+def test_the_first_point_is_said_not_to_be_checked(rows: Callable[..., Panel]) -> None:
+    words = "no check was given; other points are compared with this one"
+    assert f"outputs: not checked ({words})" in facts(rows([32, 64]))
+    assert "not checked" not in facts(rows([64], check=lambda x_ptr, scale: scale * x_ptr))
+
+
+@pytest.mark.slow
+def test_a_config_that_differs_does_not_become_the_first_point_where_an_argument_moves(
+    rows: Callable[..., Panel],
+) -> None:
+    panel = rows([64, 32])
+    assert panel.set(BLOCK=32).wait().row.status == "differs"
+    moved = panel.set(scale=3.0).wait()
+    assert moved.row.status == "differs"
+    assert moved.row.reason.startswith("differs from the config of the first point (scale=3.0, BLOCK=64)")
+    assert "not checked: no check" in panel.set(BLOCK=64).wait().verdict.text
+
+
+@pytest.mark.slow
+def test_a_kept_point_that_was_not_checked_says_so_and_says_so_later(rows: Callable[..., Panel]) -> None:
+    panel = rows([32, 64])
+    assert panel.keep().warning == "Its outputs were not checked."
+    panel.set(BLOCK=64)
+    with pytest.raises(UsageError, match="Nothing says which of the two is right: explore with check"):
+        panel.keep()
+    kept = panel.set(BLOCK=32).keep()
+    assert kept.text.endswith("Its outputs were not checked, and those of scale=2.0, BLOCK=64 differ.")
+    assert kept.text in facts(panel)
+    assert "Kept earlier: scale=2.0, BLOCK=32 (not timed, outputs not checked)" in facts(rows([64]))
+
+
+def test_a_kept_point_that_was_checked_has_no_warning(rows: Callable[..., Panel]) -> None:
+    panel = rows([64], check=lambda x_ptr, scale: scale * x_ptr)
+    assert panel.keep().warning == ""
+    assert "Kept earlier: scale=2.0, BLOCK=64 (not timed)" in facts(rows([64]))

@@ -137,14 +137,15 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
         return self._latest
 
     def keep(self) -> KeptPoint:
-        """Keep the current point as a config of the kernel, in the store of the lab.
+        """Keep the current point as a config of the kernel, in the store of the lab; unchecked outputs are marked.
 
         Raises:
-            UsageError: the point cannot run, or its outputs are wrong.
+            UsageError: the point cannot run, or its outputs are wrong or differ from those of the first point.
         """
         evaluation = self.wait()
         target = self._evaluator.target_of(evaluation.point)
-        kept = self._keeper.keep(evaluation, device_of(target, has_gpu=evaluation.is_timed))
+        differing = self.evaluations.others_that_differ(evaluation)
+        kept = self._keeper.keep(evaluation, device_of(target, has_gpu=evaluation.is_timed), differing)
         self._announce(kept.text)
         return kept
 

@@ -141,7 +141,8 @@ def _facts(evaluation: Evaluation, history: PointHistory) -> list[Fact]:
     if verdict.equal is False:
         return [*facts, Fact("outputs", str(verdict.status), alarm=verdict.by_reference)]
     if verdict.equal is None:
-        return [*facts, Fact("outputs", "first point" if verdict is FIRST else "not compared", detail)]
+        value = "not checked" if verdict is FIRST else "not compared"
+        return [*facts, Fact("outputs", value, detail.removeprefix(f"{value}: "))]
     return [*facts, Fact("outputs", "match" if verdict.by_reference else "agree", detail)]
 
 
@@ -239,7 +240,7 @@ _WIDTH, _HEIGHT = 640.0, 160.0
 _LEFT, _RIGHT, _TOP, _BASE = 80.0, 12.0, 30.0, 136.0
 _MOST = 48  # the last of them
 _ROW, _CHARACTER, _MOST_NAME = 13.0, 6.3, 10  # of the values below the axis: height and width in pixels, letters
-_COLOURS = {"best": GOOD, "dot": BLUE, "column": BLUE, Status.WRONG: BAD, Status.DIFFERS: WARNING}
+_COLOURS = {"best": GOOD, "dot": BLUE, "unchecked": BLUE, "column": BLUE, Status.WRONG: BAD, Status.DIFFERS: WARNING}
 _GRID = f'stroke="{GREY}" stroke-opacity=".32"'
 _HERE = 'class="kp-here" fill="none" stroke="currentColor" stroke-width="1.4" opacity=".85"'
 
@@ -317,7 +318,7 @@ def history_svg(history: PointHistory, best: Evaluation | None, current: Evaluat
     chart = _Chart.of(history.evaluations[-_MOST:])
     title = "occupancy, % (bars), registers (numbers)"
     if chart.is_timed:
-        title = f"{'predicted ' * chart.is_predicted}ms with interval; the best is large"
+        title = f"{'predicted ' * chart.is_predicted}ms with interval{_best_words(best)}"
     parts = [_axis(chart), _times(chart, best) if chart.is_timed else _occupancies(chart)]
     for i, point in enumerate(chart.evaluations):
         if current is not None and point.number == current.number:
@@ -353,7 +354,7 @@ def _values(chart: _Chart, name: str, words: Sequence[str], y: float) -> str:
 
 
 def _times(chart: _Chart, best: Evaluation | None) -> str:
-    """Return a dot with its interval for each point, and a line through those that are right."""
+    """Return a dot with its interval for each point, and a line through those that are not known to be wrong."""
     places, marks = [], []
     for i, point in enumerate(chart.evaluations):
         times = chart.time(point)
@@ -369,9 +370,17 @@ def _times(chart: _Chart, best: Evaluation | None) -> str:
             places.append(f"{x},{y}")
         line = f'<line stroke-width="2" x1="{x}" x2="{x}" y1="{low:.1f}" y2="{high:.1f}"/>'
         dot = f'<circle stroke-width="{3 if kind == "best" else 0}" cx="{x}" cy="{y}" r="4"/>'
-        look = f'class="kp-{kind}" fill="{_COLOURS[kind]}" stroke="{_COLOURS[kind]}"'
+        # Only a reference says that outputs are right, and only then is the fastest green.
+        colour = _COLOURS["unchecked" if kind == "best" and not point.verdict.is_right else kind]
+        look = f'class="kp-{kind}" fill="{colour}" stroke="{colour}"'
         marks.append(f"<g {look}>{_tip(point)}{line}{dot}</g>")
     return f'<polyline fill="none" {_GRID} stroke-width="1.5" points="{" ".join(places)}"/>{"".join(marks)}'
+
+
+def _best_words(best: Evaluation | None) -> str:
+    if best is None:
+        return ""
+    return f"; the {'best' if best.verdict.is_right else 'fastest, whose outputs are not checked,'} is large"
 
 
 def _occupancies(chart: _Chart) -> str:
