@@ -239,12 +239,20 @@ class OutputDifference:
     @property
     def text(self) -> str:
         """The difference in words."""
+        return f"{self.argument} differs {self.amount}"
+
+    @property
+    def amount(self) -> str:
+        """The elements that differ and the largest difference, in words."""
         by = "" if self.largest is None else f", by up to {self.largest:.3g}"
-        return f"{self.argument} differs in {self.differing:,} of {self.elements:,} elements{by}"
+        return f"in {self.differing:,} of {self.elements:,} elements{by}"
 
 
 def output_difference(argument: str, got: Any, want: Any) -> OutputDifference | None:
-    """Return the difference between the outputs of two launches, of one shape; None where they agree."""
+    """Return the difference between the outputs of two launches, of one shape; None where they agree.
+
+    ``want`` may be an `ExpectedValue` of as many elements.
+    """
     if isinstance(got, DeviceView):
         differing = _count_differing(got, want)
         if differing is None:
@@ -253,7 +261,7 @@ def output_difference(argument: str, got: Any, want: Any) -> OutputDifference | 
     elif agree(got, want):
         return None
     else:
-        scan = _scan(got, ExpectedValue(want))
+        scan = _scan(got, want if isinstance(want, ExpectedValue) else ExpectedValue(want))
         count, largest = int(scan.wrong.sum()), scan.largest
     if not count:
         return None
