@@ -211,7 +211,7 @@ def gate_markdown(result: GateResult) -> str:
 
 
 def gate_junit(result: GateResult, file: str) -> str:
-    """A test suite of one test in the XML of JUnit: a slowdown and other outputs are failures, what is undecided an error."""
+    """A test suite of one test in the XML of JUnit: slower or different is a failure, undecided or suspect an error."""
     kind = _KINDS.get(result.status)
     counts = {f"{name}s": str(int(name == kind)) for name in ("failure", "error")}
     seconds = f"{0.0 if result.timing is None else result.timing.seconds:.3f}"
