@@ -243,7 +243,7 @@ class OutputDifference:
 
     @property
     def amount(self) -> str:
-        """The elements that differ and the largest difference, in words."""
+        """How many elements differ, and by how much at most, in words."""
         by = "" if self.largest is None else f", by up to {self.largest:.3g}"
         return f"in {self.differing:,} of {self.elements:,} elements{by}"
 
