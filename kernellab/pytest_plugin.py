@@ -77,9 +77,11 @@ class KernelGate:
 
         ``against`` is a commit (``"HEAD~1"``), a file, or ``"PACKAGE==VERSION"``, where the kernel's file is looked
         up; or what `Lab.gate` takes: a kernel, or (kernel, grid, values by name). Without a GPU, compiles are compared.
+        With ``check=True``, the outputs have to agree, too.
 
         Raises:
-            pytest.fail.Exception: it is slower by more than ``margin``, or that is undecided or, without a GPU, likely.
+            pytest.fail.Exception: it is slower by more than ``margin``, or that is undecided or, without a GPU, likely;
+                or it was checked, and its outputs differ or could not be compared.
             KernellabError: there is no such revision, or one of the two does not compile, or fails.
         """
         from kernellab._triton.kernel import jit_function

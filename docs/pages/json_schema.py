@@ -292,7 +292,7 @@ ANSWERS: Mapping[str, tuple[JsonField, ...]] = {
 
 
 _GATE = _fields(
-    ("verdict", "string", "`within`, `faster`, `slower`, `undecided` or, without a GPU, `suspect`"),
+    ("verdict", "string", "`within`, `faster`, `slower`, `different`, `undecided` or, without a GPU, `suspect`"),
     ("margin", "number", "the slowdown that is allowed, as a share"),
     ("budget_s", "number", "the limit of the rounds"),
     ("device", "string", "the GPU; without one, that of the prediction"),

@@ -251,12 +251,20 @@ class OutputDifference:
     @property
     def text(self) -> str:
         """The difference in words."""
+        return f"{self.argument} differs {self.amount}"
+
+    @property
+    def amount(self) -> str:
+        """How many elements differ, and by how much at most, in words."""
         by = "" if self.largest is None else f", by up to {self.largest:.3g}"
-        return f"{self.argument} differs in {self.differing:,} of {self.elements:,} elements{by}"
+        return f"in {self.differing:,} of {self.elements:,} elements{by}"
 
 
 def output_difference(argument: str, got: Any, want: Any) -> OutputDifference | None:
-    """Return the difference between the outputs of two launches, of one shape; None where they agree."""
+    """Return the difference between the outputs of two launches, of one shape; None where they agree.
+
+    ``want`` may be an `ExpectedValue` of as many elements.
+    """
     if isinstance(got, DeviceView):
         differing = _count_differing(got, want)
         if differing is None:
@@ -265,7 +273,7 @@ def output_difference(argument: str, got: Any, want: Any) -> OutputDifference | 
     elif agree(got, want):
         return None
     else:
-        scan = _scan(got, ExpectedValue(want))
+        scan = _scan(got, want if isinstance(want, ExpectedValue) else ExpectedValue(want))
         count, largest = int(scan.wrong.sum()), scan.largest
     if not count:
         return None

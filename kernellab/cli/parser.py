@@ -100,15 +100,18 @@ def _add_measuring(commands: Any) -> None:
     swept = "values of a size of arguments(), a constexpr or an option; repeatable"
     _add_repeatable(bench, "--over", "NAME=V,V", swept)
     _add_repeatable(bench, "--versus", "NAME", "a function or kernel of the file to compare with; repeatable")
-    bench.add_argument("--check", action="store_true", help="without a GPU, compare the outputs on the CPU")
+    checked = "without a GPU, compare the outputs on the CPU; with --against, other outputs fail"
+    bench.add_argument("--check", action="store_true", help=checked)
     bench.add_argument("--rounds", type=_count, help="rounds of timing (30)")
     _add_timeout(bench, 60.0, "of a point")
     _add_gate(bench)
 
 
 def _add_gate(bench: argparse.ArgumentParser) -> None:
-    words = "Exit status with --against: 0 within the gate, 1 slower, 3 undecided within the budget or, without a GPU,"
-    bench.epilog = f"{words} suspect."
+    words = (
+        "Exit status with --against: 0 within the gate; 1 slower or, with --check, other outputs; 3 undecided within"
+    )
+    bench.epilog = f"{words} the budget or, without a GPU, suspect."
     gate = bench.add_argument_group("comparing with an earlier revision, in turns on one GPU")
     gate.add_argument("--against", metavar="REV", help="a commit, another FILE[::KERNEL], or PACKAGE==VERSION")
     gate.add_argument("--gate", type=_share, metavar="SHARE", help="the slowdown that is allowed (3%%)")

@@ -5,7 +5,7 @@ every access, and on a GPU by a lab, which tries them between redzones first.
 from __future__ import annotations
 
 import resource
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 UNSAFE = {
     FindingKind.OUT_OF_BOUNDS: "reaches beyond its memory",
-    FindingKind.RACE: "races: programs read and write one element without order",
+    FindingKind.RACE: "races",
     FindingKind.ADDRESS_OVERFLOW: "computes an address that overflows 32 bits",
     FindingKind.FALSE_PROMISE: "promises the compiler what does not hold",
 }
@@ -80,9 +80,9 @@ class CpuLauncher:
         outcome = self._batched_outcome(closure, variant, arguments)
         if outcome is None:
             outcome = self._outcome(closure, variant, arguments, self.timeout_s)
-        for finding in outcome.findings:
-            if finding.kind in UNSAFE:
-                raise UnsafeLaunch(closure.name, finding.kind.value, _detail_of(finding), finding.line)
+        unsafe = [finding for finding in outcome.findings if finding.kind in UNSAFE]
+        if unsafe:
+            raise UnsafeLaunch(closure.name, unsafe[0].kind.value, _detail_of(unsafe), unsafe[0].line)
         if outcome.failure is not None:
             place = outcome.failure.place
             raise FailedLaunch(outcome.failure.message, None if place is None else place.line)
@@ -148,9 +148,21 @@ class CpuLauncher:
                 self.notes["the memory of the worker is not bounded"] = None
 
 
-def _detail_of(finding: Finding) -> str:
-    argument = f" of {finding.argument}" if finding.argument else ""
-    return f"{UNSAFE[finding.kind]}{argument}, in program {finding.program}: {finding.detail}"
+def _detail_of(findings: Sequence[Finding]) -> str:
+    """The first finding of each kind in words, in the order of the run; other lines than the first one's are named."""
+    firsts = {finding.kind: finding for finding in reversed(findings)}
+    line, words = findings[0].line, []
+    for finding in sorted(firsts.values(), key=findings.index):
+        place = "" if finding.line in (None, line) else f" in line {finding.line}"
+        words.append(f"{UNSAFE[finding.kind]}{place}{_scene_of(finding)}: {finding.detail}")
+    return "; it also ".join(words)
+
+
+def _scene_of(finding: Finding) -> str:
+    """The argument and the program of a finding in words, as far as its detail does not name them."""
+    argument, program = f" of {finding.argument}" if finding.argument else "", f"program {finding.program}"
+    shown = "" if argument in finding.detail else argument
+    return shown if program in finding.detail.lower() else f"{shown}, in {program}"
 
 
 @dataclass(slots=True)

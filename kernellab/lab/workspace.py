@@ -253,7 +253,8 @@ class Workspace:
         ``against`` is the earlier kernel, or (kernel, grid, values by name) where grid (None: the same) or some
         arguments differ. ``margin`` is the slowdown that is allowed, as a share. ``status`` of the result is 0 within
         it, 1 beyond it, and 3 where ``budget_s`` seconds of rounds did not decide. Without a GPU, resources, traffic
-        and predicted times are compared, and with ``check`` the outputs on the CPU; a reason for a slowdown makes it 3.
+        and predicted times are compared; a reason for a slowdown makes it 3. With ``check``, outputs that differ make
+        it 1; without a GPU, both run on the CPU for it, and one that fails there makes it 3.
         ``names`` are what the earlier and the later are called. With an ``executor``, as for `tune`, both run in one of
         its processes that owns a GPU, on copies of the arguments.
 

@@ -38,18 +38,29 @@ SampleRounds = Callable[[int], Sequence[Sequence[float]]]
 
 
 class GateVerdict(StrEnum):
-    """The outcome of a gate; ``SUSPECT`` is that of a comparison without times."""
+    """The outcome of a gate; ``SUSPECT`` is that of a comparison without times, ``DIFFERENT`` that of a check."""
 
     WITHIN = "within"
     FASTER = "faster"
     SLOWER = "slower"
+    DIFFERENT = "different"
     UNDECIDED = "undecided"
     SUSPECT = "suspect"
 
     @property
     def status(self) -> int:
-        """The exit status: 0 within the gate or faster, 1 slower, 3 undecided or suspect."""
-        return {GateVerdict.WITHIN: 0, GateVerdict.FASTER: 0, GateVerdict.SLOWER: 1}.get(self, 3)
+        """The exit status: 0 within the gate or faster, 1 slower or with other outputs, 3 undecided or suspect."""
+        return _STATUSES[self]
+
+
+_STATUSES = {
+    GateVerdict.WITHIN: 0,
+    GateVerdict.FASTER: 0,
+    GateVerdict.SLOWER: 1,
+    GateVerdict.DIFFERENT: 1,
+    GateVerdict.UNDECIDED: 3,
+    GateVerdict.SUSPECT: 3,
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
 
-from kernellab.checking.comparison import ExpectedValue, agree
+from kernellab.checking.comparison import ExpectedValue, agree, output_difference
 from kernellab.checking.reference import bounded_values, call_by_name, select_arguments
 from kernellab.errors import KernellabError, LaunchError, RunError, first_line, plural
 from kernellab.ir.effects import REACHED
@@ -277,8 +277,9 @@ def difference(outputs: Sequence[Any], reference: Sequence[ExpectedValue], names
     for name, got, want in zip(labels, outputs, reference, strict=True):
         if got.numel() != want.value.numel():
             return f"{name} has the shape {tuple(got.shape)}, and {subject} has {tuple(want.value.shape)}"
-        if not agree(got, want):
-            return f"{name} differs from that of {subject}"
+        differing = output_difference(name, got, want)
+        if differing is not None:
+            return f"{name} differs from that of {subject} {differing.amount}"
     return ""
 
 
@@ -345,16 +346,30 @@ def differences_on_cpu(
     runtime: Runtime, timeout_s: float, arguments: Mapping[str, Any], implementations: Sequence[Implementation]
 ) -> list[str]:
     """Run all implementations on the CPU; return for each the difference from the first one's outputs, or ""."""
-    names = list(first_outputs_of(arguments, implementations))
-    first, problems = FirstOutputs(arguments, names), []
+    compare, problems = comparer_on_cpu(runtime, timeout_s, arguments, implementations), []
     for implementation in implementations:
         try:
-            outputs = _run_on_cpu(runtime, timeout_s, arguments, implementation, names)
+            problems.append(compare(implementation))
         except KernellabError as exc:
             problems.append(" ".join(exc.message.split()))
-            continue
-        problems.append(first.difference(implementation, outputs))
     return problems
+
+
+def comparer_on_cpu(
+    runtime: Runtime, timeout_s: float, arguments: Mapping[str, Any], implementations: Sequence[Implementation]
+) -> Callable[[Implementation], str]:
+    """Return the function that runs an implementation on the CPU and compares its outputs with the first one's.
+
+    It returns the difference, or "", and raises what the implementation fails with.
+    """
+    names = list(first_outputs_of(arguments, implementations))
+    first = FirstOutputs(arguments, names)
+
+    def compare(implementation: Implementation) -> str:
+        outputs = _run_on_cpu(runtime, timeout_s, arguments, implementation, names)
+        return first.difference(implementation, outputs)
+
+    return compare
 
 
 def _run_on_cpu(

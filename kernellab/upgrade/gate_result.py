@@ -19,7 +19,7 @@ class GateResult(Displayable):
 
     ``timing`` is None without a GPU. ``before`` and ``after`` are then snapshots with resources, traffic and predicted
     time, else with resources alone; ``reasons`` are what became worse between them. ``difference`` says in what the
-    outputs of the two differ, "" where they agree or were not compared.
+    outputs of the two differ, and by how much; "" where they agree or were not compared.
     """
 
     names: tuple[str, str]
@@ -44,7 +44,7 @@ class GateResult(Displayable):
 
     @property
     def status(self) -> int:
-        """The exit status: 0 within the gate or faster, 1 slower beyond doubt, 3 undecided or suspect."""
+        """The exit status: 0 within the gate or faster, 1 slower beyond doubt or different, 3 undecided or suspect."""
         return self.verdict.status
 
     @property
@@ -55,21 +55,29 @@ class GateResult(Displayable):
     @property
     def text(self) -> str:
         """The verdict in a sentence."""
-        timing, predicted = self.timing, self.predicted_ratio
-        if timing is None:
-            reason = "No reason to expect a slowdown"
-            if self.verdict is GateVerdict.SUSPECT:
-                reason = f"Suspect, by {plural(len(self.reasons), 'reason')}"
-            end = "" if predicted is None else f"; predicted {predicted:.2f}x the time"
-            return f"{reason}; not timed, as there is no GPU{end}"
+        figures = self._compile_words() if self.timing is None else self._time_words(self.timing)
+        if self.verdict is GateVerdict.DIFFERENT:
+            return f"Outputs differ: {self.difference}; {figures}"
+        if self.timing is None:
+            start = "Undecided, as the outputs were not compared; " if self.verdict is GateVerdict.UNDECIDED else ""
+            words = start + figures
+            return words[0].upper() + words[1:]
+        if self.verdict is GateVerdict.UNDECIDED:
+            return f"Undecided after {time_text(self.timing.seconds)}: {figures}"
+        words = {GateVerdict.SLOWER: "Slower", GateVerdict.FASTER: "Faster"}.get(self.verdict, "Within the gate")
+        return f"{words}: {figures}"
+
+    def _compile_words(self) -> str:
+        reason, predicted = "no reason to expect a slowdown", self.predicted_ratio
+        if self.reasons:
+            reason = f"suspect, by {plural(len(self.reasons), 'reason')}"
+        end = "" if predicted is None else f"; predicted {predicted:.2f}x the time"
+        return f"{reason}; not timed, as there is no GPU{end}"
+
+    def _time_words(self, timing: GateTiming) -> str:
         low, high = timing.ratio.low, timing.ratio.high
         bounds = f"{low:.4f} to {high:.4f}" if math.isfinite(high) else "no interval yet"
-        ratio = f"{timing.ratio.median:.4f}x the time ({bounds})"
-        gate = f"gate {self.margin * 100:g} %"
-        if self.verdict is GateVerdict.UNDECIDED:
-            return f"Undecided after {time_text(timing.seconds)}: {ratio}, {gate}"
-        words = {GateVerdict.SLOWER: "Slower", GateVerdict.FASTER: "Faster"}.get(self.verdict, "Within the gate")
-        return f"{words}: {ratio}, {gate}"
+        return f"{timing.ratio.median:.4f}x the time ({bounds}), gate {self.margin * 100:g} %"
 
 
 def gate_fields(result: GateResult) -> dict[str, Any]:

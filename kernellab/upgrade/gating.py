@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kernellab._triton.kernel import Kernel, constexpr_names, jit_function, parameter_names
-from kernellab.errors import GateFailed, UsageError, WorkerError, value_text
+from kernellab.errors import GateFailed, KernellabError, UsageError, WorkerError, value_text
 from kernellab.explain.snapshot import resources_snapshot, snapshot_of
 from kernellab.explain.verbs import device_of
 from kernellab.launch.calls import UserCall
@@ -19,7 +19,7 @@ from kernellab.registry.calls import compile_call, has_gpu
 from kernellab.target import device_name
 from kernellab.timing.gate import GateVerdict, time_until_decided
 from kernellab.timing.launches import Implementation
-from kernellab.timing.timer import differences_on_cpu, gpu_timers
+from kernellab.timing.timer import comparer_on_cpu, gpu_timers
 from kernellab.upgrade.comparison import reasons_between
 from kernellab.upgrade.gate_result import GateResult
 
@@ -34,7 +34,7 @@ Against = Kernel | tuple[Any, ...]
 class GateOptions:
     """The slowdown that is allowed, as a share; the seconds of rounds; the names of both sides in what is shown.
 
-    ``check`` compares the outputs on the CPU where there is no GPU.
+    With ``check``, the outputs have to agree; without a GPU, both run on the CPU for it.
     """
 
     margin: float = MARGIN
@@ -143,6 +143,8 @@ def _time_in_turns(
         notes = [*notes, *timer.notes, *(f"timed in this process: {why}" for why in here if why)]
     finally:
         timer.close()
+    if options.check and differences[1]:
+        verdict = GateVerdict.DIFFERENT
     before, after = (resources_snapshot(side.kernel) for side in pair)
     compared = (pair[0].name, pair[1].name), verdict, options.margin, options.budget_s, device_name(), before, after
     return GateResult(*compared, timing, difference=differences[1], notes=tuple(dict.fromkeys(notes)))
@@ -156,9 +158,26 @@ def _compare_compiles(
     reasons = reasons_between(before, after)
     verdict = GateVerdict.SUSPECT if reasons else GateVerdict.WITHIN
     unknown = [sentence for side in (before, after) for sentence in side.unknown]
-    difference = ""
+    difference = failure = ""
     if options.check:
-        difference = differences_on_cpu(session.runtime, options.timeout_s, arguments, pair)[1]
-    notes = [*notes, *unknown]
+        difference, failure = _compare_on_cpu(session, pair, arguments, options)
+    if difference:
+        verdict = GateVerdict.DIFFERENT
+    elif failure and verdict is GateVerdict.WITHIN:
+        verdict = GateVerdict.UNDECIDED
+    notes = [*notes, *([failure] if failure else []), *unknown]
     compared = (pair[0].name, pair[1].name), verdict, options.margin, options.budget_s, device.name, before, after
     return GateResult(*compared, reasons=reasons, difference=difference, notes=tuple(dict.fromkeys(notes)))
+
+
+def _compare_on_cpu(
+    session: Session, pair: list[Implementation], arguments: dict[str, Any], options: GateOptions
+) -> tuple[str, str]:
+    """The difference between the outputs of both, or "", and why they could not be compared, or ""."""
+    compare, difference = comparer_on_cpu(session.runtime, options.timeout_s, arguments, pair), ""
+    for side in pair:
+        try:
+            difference = compare(side)
+        except KernellabError as exc:
+            return "", f"outputs not compared: {side.name} fails on the CPU: {' '.join(exc.message.split())}"
+    return difference, ""

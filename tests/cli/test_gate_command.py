@@ -40,13 +40,38 @@ def test_a_commit_is_compared_and_the_result_is_written(kernellab: Call, monkeyp
 
 
 @pytest.mark.slow
-def test_the_same_text_passes_and_other_outputs_are_named(kernellab: Call) -> None:
+def test_other_outputs_fail_a_checked_gate_and_every_report_says_so(kernellab: Call) -> None:
+    Path("old.py").write_text(ADD.replace("+ tl.load", "+ 512 + tl.load"))
+    found = kernellab(
+        *GATED, "old.py", "--check", "--gate", "5%", "--summary", "gate.md", "--junit", "gate.xml", "--json"
+    )
+    words = "out_ptr differs from that of add_kernel of old.py in 65,536 of 65,536 elements, by up to 512"
+    assert (found.status, found.json["verdict"], found.json["difference"]) == (1, "different", words)
+    assert found.json["summary"].startswith(f"Outputs differ: {words}; no reason to expect a slowdown; not timed")
+    heading = Path("gate.md").read_text().splitlines()[0]
+    assert "Outputs differ: out\\_ptr differs" in heading
+    assert "by up to 512" in heading
+    suite = ElementTree.parse("gate.xml").getroot()
+    assert (suite.get("errors"), suite.get("failures")) == ("0", "1")
+    assert words in str(suite.find("testcase/failure").get("message"))  # type: ignore[union-attr]
+
+
+@pytest.mark.slow
+def test_a_gate_passes_equal_outputs_and_compares_none_unless_asked(kernellab: Call) -> None:
     Path("old.py").write_text(ADD.replace("+ tl.load", "* 3 * tl.load"))
-    found = kernellab(*GATED, "old.py", "--check", "--gate", "5%")
-    assert found.status == 0
-    assert "No reason to expect a slowdown" in found.out
-    assert "Outputs differ: out_ptr differs from that of add_kernel of old.py" in found.out
-    assert "Outputs differ" not in kernellab(*GATED, "add.py", "--check").out
+    for checked in (kernellab(*GATED, "add.py", "--check"), kernellab(*GATED, "old.py")):
+        assert checked.status == 0
+        assert "No reason to expect a slowdown" in checked.out
+        assert "Outputs differ" not in checked.out
+
+
+@pytest.mark.slow
+def test_a_checked_gate_is_undecided_where_a_revision_fails_on_the_cpu(kernellab: Call) -> None:
+    Path("old.py").write_text(ADD.replace("tl.load(x_ptr + offsets", "tl.load(x_ptr - offsets - 1"))
+    found = kernellab(*GATED, "old.py", "--check", "--json")
+    assert (found.status, found.json["verdict"], found.json["difference"]) == (3, "undecided", "")
+    assert found.json["summary"].startswith("Undecided, as the outputs were not compared; ")
+    assert any(note.startswith("outputs not compared: add_kernel of old.py fails") for note in found.json["notes"])
 
 
 @pytest.mark.slow
@@ -99,8 +124,8 @@ def test_both_run_on_a_worker_of_a_scheduler_that_lacks_the_file(
         monkeypatch.setattr("kernellab.lab.workspace.local_environment", cpu_environment)
         monkeypatch.setattr("kernellab.lab.workspace.local_session", session_here)
         called = kernellab(*GATED, "old.py", *scheduler, "--check", "--json").json
-        assert (called["verdict"], called["earlier"]) == ("within", "add_kernel of old.py")
-        assert called["difference"] == "out_ptr differs from that of add_kernel of old.py"
+        assert (called["verdict"], called["earlier"]) == ("different", "add_kernel of old.py")
+        assert called["difference"].startswith("out_ptr differs from that of add_kernel of old.py in ")
         (worker,) = client.nthreads()
         assert f"measured by {worker}" in called["notes"]
 

@@ -13,7 +13,7 @@ import triton.language as tl
 from kernellab._triton.closure import closure_of
 from kernellab.errors import KernellabError, WorkerDied, WorkerTimeout
 from kernellab.interpreter.runner import INTERPRET_WORKER
-from kernellab.judge.launchers import CpuLauncher
+from kernellab.judge.launchers import CpuLauncher, UnsafeLaunch
 from kernellab.judge.program import LaunchVariant
 from kernellab.launch.run import InterpretJob, RunOutcome
 from kernellab.workers.worker import Job, Worker
@@ -45,6 +45,39 @@ def launch(launcher: CpuLauncher, programs: int) -> torch.Tensor:
 @pytest.mark.parametrize("programs", [2, 100, 5000])
 def test_a_launch_whose_batches_break_off_runs_on_memory_as_it_was(programs: int, worker: Worker) -> None:
     assert torch.equal(launch(CpuLauncher(worker=worker), programs), torch.arange(1, programs + 1))
+
+
+@triton.jit
+def store_rows(out, n, BLOCK: tl.constexpr):
+    row, columns = tl.program_id(0), tl.arange(0, BLOCK)
+    tl.store(out + row * n + columns, row * BLOCK + columns)
+
+
+@triton.jit
+def store_one_element(out):
+    tl.store(out, tl.program_id(0))
+
+
+def unsafe_launch(worker: Worker, kernel: Any, grid: int, block: int | None = None, **arguments: Any) -> UnsafeLaunch:
+    closure, constants = closure_of(kernel, () if block is None else (block,))
+    variant = LaunchVariant((grid, 1, 1), tuple(("BLOCK", constant) for constant in constants), ())
+    with pytest.raises(UnsafeLaunch) as caught:
+        CpuLauncher(worker=worker)(closure, variant, arguments)
+    return caught.value
+
+
+def test_a_race_is_said_by_what_both_programs_did(worker: Worker) -> None:
+    problem = unsafe_launch(worker, store_one_element, 2, out=torch.zeros(1, dtype=torch.int32))
+    written = "writes element 0 of out, which program (0, 0, 0) wrote with another value; no atomic orders the two"
+    assert problem.message == f"store_one_element races: program (1, 0, 0) {written} (1 lane of 1 program)"
+    assert "read" not in problem.message
+
+
+def test_a_store_without_a_mask_that_races_is_out_of_bounds_as_well(worker: Worker) -> None:
+    problem = unsafe_launch(worker, store_rows, 3, 64, out=torch.zeros(3, 37, dtype=torch.int32), n=37)
+    assert problem.message.startswith("store_rows races: program (1, 0, 0) writes element 37 of out, which program (0,")
+    assert "; it also reaches beyond its memory: store of out out of bounds: element 111 " in problem.message
+    assert "no mask" in problem.message
 
 
 class BatchesFail(Worker):

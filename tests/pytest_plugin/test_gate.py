@@ -44,3 +44,11 @@ def test_a_kernel_is_compared_with_a_commit_and_a_worse_one_fails(
     assert bad.returncode == 1
     assert "Suspect, by " in bad.stdout
     assert "bytes wide per thread" in bad.stdout
+
+    (tmp_path / "ops.py").write_text(KERNEL.replace("x + tl.load", "x - tl.load"))
+    unchecked = suite()
+    assert unchecked.returncode == 0, unchecked.stdout
+    (tmp_path / "test_ops.py").write_text(TEST.replace('"HEAD", BLOCK', '"HEAD", check=True, BLOCK'))
+    other = suite()
+    assert other.returncode == 1
+    assert "test_add_is_as_fast_as_before: Outputs differ: " in other.stdout

@@ -30,7 +30,9 @@ def test_outputs_that_agree_differ_in_nothing() -> None:
 
 
 def test_a_difference_names_the_output() -> None:
-    assert compared([torch.ones(4), torch.zeros(4)], [torch.ones(4)] * 2, "a", "b") == "b differs from that of torch"
+    other = torch.tensor([1.0, 3.0, 1.0, 0.5])
+    found = compared([torch.ones(4), other], [torch.ones(4)] * 2, "a", "b")
+    assert found == "b differs from that of torch in 2 of 4 elements, by up to 2"
     assert "(3,), and torch has (4,)" in compared([torch.ones(3)], [torch.ones(4)], "a")
 
 
@@ -40,7 +42,8 @@ def test_another_number_of_outputs_is_said() -> None:
 
 
 def test_outputs_without_names_are_counted() -> None:
-    assert compared([torch.ones(4)], [torch.zeros(4)]) == "output 0 differs from that of torch"
+    found = compared([torch.ones(4)], [torch.zeros(4)])
+    assert found == "output 0 differs from that of torch in 4 of 4 elements, by up to 1"
     assert compared([torch.ones(4)] * 2, [torch.ones(4)] * 2, "only") == ""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +21,7 @@ from kernellab.timing.launches import Implementation
 from kernellab.upgrade.cluster_gate import gate_elsewhere
 from kernellab.upgrade.gate_result import GateResult
 from kernellab.upgrade.gating import Against, GateOptions
+from kernellab.views.cards.upgrade import gate_card
 from tests.labs import lab_fixture
 from tests.tune.cluster.cpu_device import MODEL, cpu_environment, no_environment, session_here
 from tests.tune.cluster.dask_client import dask_client, gpu_client
@@ -55,12 +56,13 @@ class FormulaTimer:
     """Stands in for the timer of a GPU: a launch of ``scale`` takes as long as that of ``double``, and ``tax`` more."""
 
     tax: float
+    difference: str = ""
     launched: list[str] = field(default_factory=list)
     notes: tuple[str, ...] = ()
 
     def try_out(self, side: Implementation) -> str:
-        """Find no difference."""
-        return ""
+        """Find the difference in the outputs of ``scale``."""
+        return self.difference if side.name == "scale" else ""
 
     def load_in_worker(self, side: Implementation) -> None:
         """Load nothing."""
@@ -79,6 +81,13 @@ class FormulaTimer:
         """Hold nothing."""
 
 
+def pretend_gpu(monkeypatch: pytest.MonkeyPatch, open_timer: Callable[[Any, Any], FormulaTimer]) -> None:
+    """Let gates time with a timer of a test's own."""
+    monkeypatch.setattr("kernellab.upgrade.gating.has_gpu", lambda session: True)
+    monkeypatch.setattr("kernellab.upgrade.gating.device_name", lambda: MODEL)
+    monkeypatch.setattr("kernellab.upgrade.gating.gpu_timers", lambda runtime, timeout_s: open_timer)
+
+
 @pytest.mark.parametrize(("tax", "verdict", "status"), [(0.0, GateVerdict.WITHIN, 0), (0.1, GateVerdict.SLOWER, 1)])
 def test_both_revisions_are_timed_in_turns_by_one_process(
     lab: kernellab.Lab,
@@ -94,9 +103,7 @@ def test_both_revisions_are_timed_in_turns_by_one_process(
         timers.append(FormulaTimer(tax))
         return timers[-1]
 
-    monkeypatch.setattr("kernellab.upgrade.gating.has_gpu", lambda session: True)
-    monkeypatch.setattr("kernellab.upgrade.gating.device_name", lambda: MODEL)
-    monkeypatch.setattr("kernellab.upgrade.gating.gpu_timers", lambda runtime, timeout_s: open_timer)
+    pretend_gpu(monkeypatch, open_timer)
     result = gate(lab, thread, double, budget_s=3.0)
     (timer,) = timers
     assert (result.verdict, result.status, result.names) == (verdict, status, ("double", "scale"))
@@ -105,6 +112,25 @@ def test_both_revisions_are_timed_in_turns_by_one_process(
     assert result.timing.ratio.median == pytest.approx(1.0 + tax)
     assert "measured by 0" in result.notes
     assert not list(lab.kernels)  # the earlier revision does not enter the store
+
+
+@pytest.mark.parametrize(
+    ("check", "verdict", "text"),
+    [(True, GateVerdict.DIFFERENT, "Outputs differ: out_ptr differs; 1.0000x"), (False, GateVerdict.WITHIN, "Within")],
+)
+def test_other_outputs_fail_a_timed_gate_where_it_is_to_check(
+    lab: kernellab.Lab,
+    thread: ThreadPoolExecutor,
+    monkeypatch: pytest.MonkeyPatch,
+    check: bool,
+    verdict: GateVerdict,
+    text: str,
+) -> None:
+    pretend_gpu(monkeypatch, lambda arguments, pair: FormulaTimer(0.0, "out_ptr differs"))
+    result = gate(lab, thread, double, budget_s=3.0, check=check)
+    assert (result.verdict, result.status, result.difference) == (verdict, int(check), "out_ptr differs")
+    assert result.text.startswith(text)
+    assert gate_card(result).text().count("Outputs differ: out_ptr differs") == 1
 
 
 def test_an_earlier_launch_takes_its_own_grid_and_values_along(lab: kernellab.Lab, thread: ThreadPoolExecutor) -> None:
@@ -146,7 +172,8 @@ def test_an_executor_without_a_gpu_is_refused(lab: kernellab.Lab, thread: Thread
 def test_a_worker_of_dask_gates_a_kernel_of_the_notebook(lab: kernellab.Lab) -> None:
     with dask_client() as client:
         result = gate(lab, client, double, factor=3.0, check=True)
-        assert (result.verdict, result.difference) == (GateVerdict.WITHIN, "out_ptr differs from that of double")
+        assert result.verdict is GateVerdict.DIFFERENT
+        assert result.difference.startswith("out_ptr differs from that of double in ")
         (by,) = [note for note in result.notes if note.startswith("measured by")]
         assert by.removeprefix("measured by ") in client.nthreads()
         with pytest.raises(GateFailed, match="No process of the executor owns a GPU"):

@@ -26,7 +26,10 @@ def test_an_earlier_kernel_takes_the_arguments_that_it_has_parameters_for() -> N
         assert (result.verdict, result.difference, result.names) == (GateVerdict.WITHIN, "", ("double", "scale"))
         assert not out.any()  # it ran on copies
         other = lab.gate(scale, (4,), x, out, n, 3.0, against=double, check=True, BLOCK=1024)
-        assert other.difference == "out_ptr differs from that of double"
+        assert (other.verdict, other.status) == (GateVerdict.DIFFERENT, 1)
+        largest = f"{float(x.max()):.3g}"
+        assert other.difference.startswith("out_ptr differs from that of double in 4,")
+        assert other.difference.endswith(f" of 4,096 elements, by up to {largest}")
 
 
 @pytest.mark.slow
