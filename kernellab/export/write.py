@@ -14,6 +14,7 @@ from kernellab.export import EXPORT_KINDS
 from kernellab.export.checking import OutputSummary, summarize_outputs
 from kernellab.export.exchange import bundle_bytes, measurement_lines
 from kernellab.export.module import module_text, why_unwritable
+from kernellab.export.paths import export_path, replacement_notes
 from kernellab.export.torch_op import recorded_grids_remark, torch_op_text
 from kernellab.registry import RecordedVersion, VersionRow, grid_text, recorded_version, regenerated_inputs, values_of
 from kernellab.registry.listing import listing
@@ -75,12 +76,12 @@ class ExportContext:
 
 
 def export(context: ExportContext, version: Version, to: str | Path | None, kind: str | None) -> Exported:
-    """Write a kept kernel as a file; ``to`` None means NAME in the current folder, with the ending of the kind.
+    """Write a kept kernel as a file; ``to`` None means `default_path`, which may replace an earlier export only.
 
     ``kind`` None is a module with the decorators that the kernel was launched with.
 
     Raises:
-        UsageError: there is no such kind, or the kernel cannot be written as one.
+        UsageError: there is no such kind, the kernel cannot be written as one, or the default path is taken.
     """
     if kind is not None and kind not in EXPORT_KINDS:
         raise UsageError(choice_message("kind", kind, tuple(EXPORT_KINDS)))
@@ -88,22 +89,36 @@ def export(context: ExportContext, version: Version, to: str | Path | None, kind
     if context.targets and kind != "binaries":
         raise UsageError("targets= are those of kind='binaries'; other kinds compile when launched.")
     writer = WRITERS[kind or "autotune"]
+    path = default_path(version.identifier, kind) if not to else Path(to)
     content = writer.content(context, recorded)
-    path = Path(to) if to else Path(f"{version.identifier}{writer.suffix}")
     if not isinstance(content, str | bytes):
-        return write_folder(path, content, version.label)
-    replace_file(path, content if isinstance(content, bytes) else content.encode())
-    return Exported(path, version.label, kind or "module", writer.notes(context, recorded))
+        return write_folder(path, content, version.label, is_default=not to)
+    data = content if isinstance(content, bytes) else content.encode()
+    replaced = () if to else replacement_notes({path: data})
+    replace_file(path, data)
+    return Exported(path, version.label, kind or "module", (*replaced, *writer.notes(context, recorded)))
 
 
-def write_folder(folder: Path, content: BinaryFiles, label: str) -> Exported:
+def default_path(name: str, kind: str | None, source: Path | None = None) -> Path:
+    """Return where an export of a kind goes that names no path; ``source`` is the file that the kernel is read from.
+
+    Raises:
+        UsageError: what is there is that file, or no export.
+    """
+    return export_path(f"{name}{WRITERS[kind or 'autotune'].suffix}", name, source)
+
+
+def write_folder(folder: Path, content: BinaryFiles, label: str, *, is_default: bool = False) -> Exported:
     """Write the files of exported binaries to a folder, and remove the cubins of an earlier export of the kernel.
+
+    ``is_default`` says that the user named no path.
 
     Raises:
         UsageError: a file cannot be written.
     """
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{str(folder)!r} is a file; binaries need a folder.")
+    replaced = replacement_notes({folder / name: data for name, data in content.files.items()}) if is_default else ()
     for name, data in content.files.items():
         replace_file(folder / name, data)
     for old in folder.glob(f"{content.kernel}-*.cubin"):
@@ -111,7 +126,7 @@ def write_folder(folder: Path, content: BinaryFiles, label: str) -> Exported:
             old.unlink()
     count = sum(name.endswith(".cubin") for name in content.files)
     loaded = f"{plural(count, 'cubin')}, loaded by {content.kernel}.py"
-    return Exported(folder, label, "binaries", (loaded, *content.notes))
+    return Exported(folder, label, "binaries", (*replaced, loaded, *content.notes))
 
 
 def _binary_files(context: ExportContext, recorded: RecordedVersion) -> BinaryFiles:
@@ -236,7 +251,7 @@ class _Writer:
 
 WRITERS: Mapping[str, _Writer] = {
     "module": _Writer(".py", lambda *parts: module_text(parts[1], _expected_outputs(*parts)), _module_notes),
-    "torch-op": _Writer(".py", lambda *parts: torch_op_text(parts[1], _expected_outputs(*parts)), _operator_notes),
+    "torch-op": _Writer("_op.py", lambda *parts: torch_op_text(parts[1], _expected_outputs(*parts)), _operator_notes),
     "autotune": _Writer(
         ".py", lambda *parts: module_text(parts[1], _expected_outputs(*parts), autotune=True), _module_notes
     ),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from docs.pages.json_schema import ANSWERS, EFFECTS, HEAD, ROWS
-from kernellab import Harvest
+from kernellab import Harvest, cli
 from kernellab.store import Store
 from tests.cli.conftest import ADD, Call
 from tests.judge.files import ADDER, ADDITION
@@ -147,6 +147,22 @@ def test_what_ran_is_kept_and_exported(kernellab: Call) -> None:
     assert "add_kernel[grid]" in Path("out.py").read_text()
     assert kernellab("export", "add_kernel", "--as", "report", "--json").json["notes"] == []
     assert "<h2>Compiled</h2>" in Path("add_kernel.html").read_text()
+
+
+@pytest.mark.slow
+def test_an_export_without_a_path_does_not_replace_the_file_of_its_kernel(kernellab: Call) -> None:
+    kernellab("export", "add.py", "-o", "exported.py")
+    for source in ("add.py", "exported.py"):
+        text = Path(source).read_text()
+        Path("add_kernel.py").write_text(text)
+        called = kernellab("export", "add_kernel.py::add_kernel")
+        assert called.status == cli.WRONG_CALL
+        assert "The kernel is read from 'add_kernel.py', so its export does not replace that; name" in called.err
+        assert "-o PATH of kernellab export" in called.err
+        assert Path("add_kernel.py").read_text() == text
+    Path("add_kernel.py").write_text(ADD)
+    assert "'add_kernel.py' is not an export, so it is not replaced" in kernellab("export", "add_kernel").err
+    assert Path("add_kernel.py").read_text() == ADD
 
 
 @pytest.mark.slow

@@ -93,5 +93,47 @@ def test_the_file_has_the_name_of_the_kernel_where_none_is_given(
     assert list(tmp_path.iterdir()) == [tmp_path / "scale.py"]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", EXPORT_KINDS)
+def test_without_a_path_only_an_earlier_export_is_replaced(
+    lab: kernellab.Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        assert not any("is replaced" in note for note in lab.export("scale", kind=kind).notes)
+    (path,) = tmp_path.iterdir()
+    file = path / "scale.py" if path.is_dir() else path
+    file.write_bytes(USERS)
+    with pytest.raises(UsageError, match=rf"^'{path.name}' is not an export, so it is not replaced; name the path"):
+        lab.export("scale", kind=kind)
+    assert file.read_bytes() == USERS
+    lab.export("scale", path.name, kind=kind)
+    assert file.read_bytes() != USERS
+
+
+USERS = b"def arguments():\n    return (1,), (), {}\n"
+
+
+@pytest.mark.slow
+def test_an_operator_does_not_replace_a_module(
+    lab: kernellab.Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert [str(lab.export("scale", kind=kind).path) for kind in ("module", "torch-op")] == ["scale.py", "scale_op.py"]
+    (note,) = lab.export("scale", kind="autotune").notes
+    assert note == "An earlier export, scale.py, is replaced; name a path to keep both"
+
+
+def test_an_export_that_became_a_kernel_file_is_not_replaced(
+    lab: kernellab.Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    lab.export("scale")
+    with open("scale.py", "ab") as file:
+        file.write(USERS)
+    with pytest.raises(UsageError, match="is not an export"):
+        lab.export("scale")
+
+
 def test_each_kind_of_export_has_a_content_and_words() -> None:
     assert list(WRITERS) == list(EXPORT_KINDS)
