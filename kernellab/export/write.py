@@ -18,6 +18,7 @@ from kernellab.export.paths import export_path, replacement_notes
 from kernellab.export.torch_op import recorded_grids_remark, torch_op_text
 from kernellab.registry import RecordedVersion, VersionRow, grid_text, recorded_version, regenerated_inputs, values_of
 from kernellab.registry.listing import listing
+from kernellab.source import Autotune
 from kernellab.store import LaunchRow, MeasurementRow, Store, Version
 from kernellab.workers.scratch import write_whole
 
@@ -39,8 +40,6 @@ class Exported(Displayable):
     kind: str
     notes: tuple[str, ...] = ()
 
-
-_AGAIN = "Launch the kernel and export it again"
 
 ReportPage = Callable[
     [RecordedVersion, VersionRow, "Compiled | None", list[LaunchRow], list[MeasurementRow], Version | None], str
@@ -65,7 +64,8 @@ class SessionKernel:
 class ExportContext:
     """The parts of a lab that an export needs: store, folder of compiled kernels, kernel of the session, report.
 
-    ``targets`` are those of binaries; without any, they are those of the recorded launches.
+    ``targets`` are those of binaries; without any, they are those of the recorded launches. ``again`` says how to
+    export a kernel that this session did not launch.
     """
 
     store: Store
@@ -73,6 +73,7 @@ class ExportContext:
     report_page: ReportPage
     live: SessionKernel | None = None
     targets: tuple[Target, ...] = ()
+    again: str = "Launch the kernel and export it again"
 
 
 def export(context: ExportContext, version: Version, to: str | Path | None, kind: str | None) -> Exported:
@@ -89,14 +90,24 @@ def export(context: ExportContext, version: Version, to: str | Path | None, kind
     if context.targets and kind != "binaries":
         raise UsageError("targets= are those of kind='binaries'; other kinds compile when launched.")
     writer = WRITERS[kind or "autotune"]
-    path = default_path(version.identifier, kind) if not to else Path(to)
+    path = Path(to) if to else default_path(version.identifier, kind)
     content = writer.content(context, recorded)
     if not isinstance(content, str | bytes):
         return write_folder(path, content, version.label, is_default=not to)
     data = content if isinstance(content, bytes) else content.encode()
     replaced = () if to else replacement_notes({path: data})
     replace_file(path, data)
-    return Exported(path, version.label, kind or "module", (*replaced, *writer.notes(context, recorded)))
+    written, missing = _written_kind(recorded, kind)
+    return Exported(path, version.label, written, (*replaced, *missing, *writer.notes(context, recorded)))
+
+
+def _written_kind(recorded: RecordedVersion, kind: str | None) -> tuple[str, tuple[str, ...]]:
+    """Return what a file is, and a remark if that is not the kind that was asked for."""
+    is_tuned = any(isinstance(wrapper, Autotune) for wrapper in recorded.version.closure.wrappers)
+    if is_tuned or kind not in (None, "autotune"):
+        return kind or "autotune", ()
+    remark = f"{recorded.version.identifier} has no @triton.autotune, so this is the file of --as module"
+    return "module", () if kind is None else (remark,)
 
 
 def default_path(name: str, kind: str | None, source: Path | None = None) -> Path:
@@ -135,8 +146,7 @@ def _binary_files(context: ExportContext, recorded: RecordedVersion) -> BinaryFi
     live = context.live
     if live is None:
         raise UsageError(
-            f"{recorded.version.label} was not launched in this session, so its text is not executed. Launch it, and "
-            "export the binaries then."
+            f"{recorded.version.label} was not launched in this session, so its text is not executed. {context.again}."
         )
     variants = recorded_variants(recorded, live.kernel, context.targets)
     return kernel_files(recorded, live.kernel, variants, live.compiler, _expected_outputs(context, recorded))
@@ -217,10 +227,10 @@ def _module_or_source(recorded: RecordedVersion) -> str:
 def _module_notes(context: ExportContext, recorded: RecordedVersion) -> tuple[str, ...]:
     launch = recorded.launch
     if launch is None:
-        return (f"No recorded launch: the file has no check and no benchmark. {_AGAIN}",)
+        return (f"No recorded launch: the file has no check and no benchmark. {context.again}",)
     if context.live is not None or launch.check:
         return ()
-    return (f"Not launched in this session, so not executed: the file has no expected outputs. {_AGAIN}",)
+    return (f"Not launched in this session, so not executed: the file has no expected outputs. {context.again}",)
 
 
 def _operator_notes(context: ExportContext, recorded: RecordedVersion) -> tuple[str, ...]:
@@ -230,10 +240,10 @@ def _operator_notes(context: ExportContext, recorded: RecordedVersion) -> tuple[
 
 def _report_notes(context: ExportContext, recorded: RecordedVersion) -> tuple[str, ...]:
     if recorded.launch is None:
-        return (f"No recorded launch: the report has no compiled section. {_AGAIN}",)
+        return (f"No recorded launch: the report has no compiled section. {context.again}",)
     if compiled_launch(context, recorded) is not None:
         return ()
-    return (f"Not compiled here, or no longer cached: the report has no compiled section. {_AGAIN}",)
+    return (f"Not compiled here, or no longer cached: the report has no compiled section. {context.again}",)
 
 
 def _bundle_notes(context: ExportContext, recorded: RecordedVersion) -> tuple[str, ...]:
