@@ -113,7 +113,7 @@ def _add_measuring(commands: Any) -> None:
     predict.add_argument("--device", help="the GPU to predict for, such as h100, a100-40 or rtx4090")
     tune = _of_file(commands, "tune", "find the fastest config", f"{_ONE}; or a kept NAME")
     values = (
-        "values of a constexpr or option to try; repeatable; default: the configs of @triton.autotune, or proposed ones"
+        "values of a constexpr or option to try; repeatable; default: those of @triton.autotune, else some proposed"
     )
     _add_repeatable(tune, "--space", "NAME=V,V", values)
     tune.add_argument("--where", help='which combinations to try: --where "BLOCK >= 32 * num_warps"')
