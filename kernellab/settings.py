@@ -21,11 +21,11 @@ _MOST_SECONDS = 10**6  # as for the time limit of a call
 class Settings:
     """Frozen settings, handed down from the `Lab`.
 
-    ``store`` is the folder of everything persistent, ``target`` what is compiled for where none is named (None: the
-    GPU if there is one), ``compile_workers`` the size of the compile pool, ``timeout_s`` the limit of a job,
-    ``isolate`` whether first launches on a GPU are tried in a process of their own, ``progress`` whether what takes its
-    time shows how far it has come, ``predict`` whether cards and sliders predict times for a GPU that is not here.
-    ``cache_bytes`` bounds what can be made again: compiled kernels, and as much once
+    ``store`` is the folder of everything persistent (``:memory:``: nothing is), ``target`` what is compiled for where
+    none is named (None: the GPU if there is one), ``compile_workers`` the size of the compile pool, ``timeout_s`` the
+    limit of a job, ``isolate`` whether first launches on a GPU are tried in a process of their own, ``progress``
+    whether what takes its time shows how far it has come, ``predict`` whether cards and sliders predict times for a GPU
+    that is not here. ``cache_bytes`` bounds what can be made again: compiled kernels, and as much once
     more for rows of the history; kernels are never deleted for it. ``notebook`` is the file name of the notebook that
     this process runs, where Jupyter says it.
     """
@@ -39,6 +39,11 @@ class Settings:
     predict: bool = True
     cache_bytes: int = 4 * 2**30
     notebook: str = ""
+
+
+def in_memory(store: str | Path | None) -> bool:
+    """Whether a store is named ``:memory:``, which keeps nothing."""
+    return str(store) == ":memory:"
 
 
 def read_settings(environ: Mapping[str, str] | None = None) -> Settings:

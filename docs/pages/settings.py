@@ -11,7 +11,7 @@ import kernellab.settings
 from kernellab.settings import Settings, read_settings
 
 MEANINGS = {
-    "KERNELLAB_STORE": "The folder of everything that the lab keeps.",
+    "KERNELLAB_STORE": "The folder of everything that the lab keeps; `:memory:` keeps nothing.",
     "KERNELLAB_TARGET": "What is compiled for where nothing else is named, such as `cuda:80` or `hip:gfx942`.",
     "KERNELLAB_WORKERS": "How many compile workers there are.",
     "KERNELLAB_TIMEOUT": "Seconds after which a job in a worker is stopped.",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from kernellab import __version__, errors
 from kernellab.advice import advice_in
-from kernellab.cli.parser import parser
+from kernellab.cli.parser import parse
 from kernellab.cli.terminal import answers_alone, style_for, warned_in_a_line
 from kernellab.errors import GateFailed, JudgeFailed, KernellabError, LaunchError, UsageError
 from kernellab.views.data import selected_fields
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None, open_lab: Callable[..., Lab] | 
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        args = parser().parse_args(words)
+        args = parse(words)
         if args.command in _WITHOUT_STORE:
             return _WITHOUT_STORE[args.command](args)
         return _print(_answer(args, open_lab), args)

@@ -16,7 +16,7 @@ from typing import Any
 
 from kernellab import __version__
 from kernellab.errors import UsageError
-from kernellab.settings import compiler_environment, read_settings, visible_devices
+from kernellab.settings import compiler_environment, in_memory, read_settings, visible_devices
 from kernellab.source import is_installed
 from kernellab.store import Store
 from kernellab.views import data as as_data
@@ -41,7 +41,7 @@ def answer_from_store(args: Namespace) -> Answer | None:
     if command is None:
         return None
     folder = Path(args.store) if args.store else read_settings().store
-    with closing(Store(None if args.store == ":memory:" else folder)) as store:
+    with closing(Store(None if in_memory(folder) else folder)) as store:
         return command(store, folder, args)
 
 
@@ -75,8 +75,11 @@ def _export(store: Store, folder: Path, args: Namespace) -> Answer | None:
     if is_file(args.kernel):
         return None
     refuse_launch_options(args)
-    context = ExportContext(store, folder / "artifacts", _report_page)
-    exported = export(context, kept_version(store, key_of(args.kernel)), args.output, args.kind)
+    version = kept_version(store, key_of(args.kernel))
+    kind = f" --as {args.kind}" if args.kind else ""
+    again = f"`kernellab export FILE.py::{version.identifier}{kind}` launches it first"
+    context = ExportContext(store, folder / "artifacts", _report_page, again=again)
+    exported = export(context, version, args.output, args.kind)
     return Answer(as_data.plain(exported), lambda: exported_card(exported).text())
 
 

@@ -13,9 +13,10 @@ from typing import Any, NoReturn, TypeVar
 from kernellab import __version__
 from kernellab.compile import STAGES
 from kernellab.errors import UsageError
-from kernellab.export import EXPORT_KINDS
+from kernellab.export import EXPORT_KINDS, kinds_help
 from kernellab.tune import SEARCHES
 
+_PAIR = re.compile(r"[^\W\d]\w*=[^=]")
 FORM = "FILE.py::KERNEL"
 TESTED = "tested with triton 3.6.0 and 3.9.0, torch 2.11 and 2.13"
 _N = TypeVar("_N", int, float)
@@ -63,6 +64,30 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """Parse the words of a call.
+
+    Raises:
+        UsageError: they are not a call; of a second NAME=V behind an option, it says how to repeat the option.
+    """
+    top = parser()
+    args, rest = top.parse_known_args(words)
+    if rest:
+        top.error(f"unrecognized arguments: {' '.join(rest)}{_repetition(words, rest)}")
+    return args
+
+
+def _repetition(words: Sequence[str], rest: Sequence[str]) -> str:
+    """Return how to write NAME=V that follow the NAME=V of an option, or ""."""
+    before = list(words[: words.index(rest[0])])
+    option, _, first = before.pop().partition("=") if before and before[-1].startswith("--") else ("", "", "")
+    if not first and len(before) > 1:
+        option, first = before[-2:]
+    if not option.startswith("--") or not all(map(_PAIR.match, (first, *rest))):
+        return ""
+    return f"; give {option} once for each: {' '.join(f'{option} {pair}' for pair in (first, *rest))}"
+
+
 def version_text() -> str:
     """Return the versions of the lab, Triton and torch, and with which of these it was tested."""
     versions = " and ".join(f"{name} {_version_of(name)}" for name in ("triton", "torch"))
@@ -87,7 +112,9 @@ def _add_measuring(commands: Any) -> None:
     predict = _of_file(commands, "predict", "predict the time of a launch; needs no GPU", f"{_ONE}; or a kept NAME")
     predict.add_argument("--device", help="the GPU to predict for, such as h100, a100-40 or rtx4090")
     tune = _of_file(commands, "tune", "find the fastest config", f"{_ONE}; or a kept NAME")
-    values = "values of a constexpr or option to try; default: the configs of @triton.autotune, else some proposed"
+    values = (
+        "values of a constexpr or option to try; repeatable; default: those of @triton.autotune, else some proposed"
+    )
     _add_repeatable(tune, "--space", "NAME=V,V", values)
     tune.add_argument("--where", help='which combinations to try: --where "BLOCK >= 32 * num_warps"')
     tune.add_argument("--search", default="exhaustive", help=f"{', '.join(SEARCHES[:-1])} or {SEARCHES[-1]}")
@@ -163,8 +190,9 @@ def _add_keeping(commands: Any) -> None:
     _add_harvest(commands)
     words = "write a kernel as a file that does not need kernellab"
     add = _of_file(commands, "export", words, f"{_ONE}; or a kept NAME").add_argument
-    add("--as", dest="kind", choices=EXPORT_KINDS, help="kind of file; default: a module with all decorators")
-    add("-o", "--output", metavar="PATH", help="path of the file; default: NAME with the ending of the kind")
+    add("--as", dest="kind", choices=EXPORT_KINDS, help=f"kind of file. {kinds_help()}")
+    path = "path of the file; default: NAME with the ending of the kind, where only an earlier export is replaced"
+    add("-o", "--output", metavar="PATH", help=path)
     add("--targets", nargs="+", default=(), metavar="TARGET", help="compile binaries for these: cuda:80 cuda:90")
     lab = commands.add_parser("lab", help="open JupyterLab with a first notebook")
     lab.add_argument(

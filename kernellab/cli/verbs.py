@@ -37,6 +37,7 @@ from kernellab.cli.kernel_file import (
 )
 from kernellab.cli.parser import parse_assignments, parse_lists
 from kernellab.errors import UsageError
+from kernellab.export.write import default_path
 from kernellab.registry.versions import key_of
 from kernellab.store import KeptExplanation
 from kernellab.store.columns import UNMEASURED, Status
@@ -219,9 +220,11 @@ def harvest_command(lab: Lab, args: Namespace) -> Answer:
 def export_command(lab: Lab, args: Namespace) -> Answer:
     """Launch a kernel of a file once, and write it as a file."""
     launch = launch_of(lab, args)
-    key = lab.kernels.add(launch.kernel).id
+    version = lab.kernels.add(launch.kernel)
+    if not args.output:
+        default_path(version.identifier, args.kind, launch.file.path)  # refuses before the launch
     lab.run(launch.kernel, launch.grid, *launch.args, **launch.named)
-    exported = lab.export(key, args.output, kind=args.kind, targets=args.targets)
+    exported = lab.export(version.id, args.output, kind=args.kind, targets=args.targets)
     return Answer(as_data.plain(exported), lambda: exported_card(exported).text())
 
 

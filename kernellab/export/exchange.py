@@ -99,6 +99,14 @@ def bundle_bytes(store: Store, version: Version, module: str) -> bytes:
     return buffer.getvalue()
 
 
+def is_bundle(path: Path) -> bool:
+    """Whether a file is a zip with the kernel of a bundle in it; OSError if it cannot be read."""
+    try:
+        return isinstance(parse_json(_read_bundle_text(path)), dict)
+    except (MalformedData, zipfile.BadZipFile):
+        return False
+
+
 def read_bundle(store: Store, path: Path) -> Version:
     """Enter the kernel of a bundle into the store, with its history where it is new; return its version.
 

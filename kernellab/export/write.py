@@ -14,9 +14,11 @@ from kernellab.export import EXPORT_KINDS
 from kernellab.export.checking import OutputSummary, summarize_outputs
 from kernellab.export.exchange import bundle_bytes, measurement_lines
 from kernellab.export.module import module_text, why_unwritable
+from kernellab.export.paths import export_path, replacement_notes
 from kernellab.export.torch_op import recorded_grids_remark, torch_op_text
 from kernellab.registry import RecordedVersion, VersionRow, grid_text, recorded_version, regenerated_inputs, values_of
 from kernellab.registry.listing import listing
+from kernellab.source import Autotune
 from kernellab.store import LaunchRow, MeasurementRow, Store, Version
 from kernellab.workers.scratch import write_whole
 
@@ -38,8 +40,6 @@ class Exported(Displayable):
     kind: str
     notes: tuple[str, ...] = ()
 
-
-_AGAIN = "Launch the kernel and export it again"
 
 ReportPage = Callable[
     [RecordedVersion, VersionRow, "Compiled | None", list[LaunchRow], list[MeasurementRow], Version | None], str
@@ -64,7 +64,8 @@ class SessionKernel:
 class ExportContext:
     """The parts of a lab that an export needs: store, folder of compiled kernels, kernel of the session, report.
 
-    ``targets`` are those of binaries; without any, they are those of the recorded launches.
+    ``targets`` are those of binaries; without any, they are those of the recorded launches. ``again`` says how to
+    export a kernel that this session did not launch.
     """
 
     store: Store
@@ -72,15 +73,16 @@ class ExportContext:
     report_page: ReportPage
     live: SessionKernel | None = None
     targets: tuple[Target, ...] = ()
+    again: str = "Launch the kernel and export it again"
 
 
 def export(context: ExportContext, version: Version, to: str | Path | None, kind: str | None) -> Exported:
-    """Write a kept kernel as a file; ``to`` None means NAME in the current folder, with the ending of the kind.
+    """Write a kept kernel as a file; ``to`` None means `default_path`, which may replace an earlier export only.
 
     ``kind`` None is a module with the decorators that the kernel was launched with.
 
     Raises:
-        UsageError: there is no such kind, or the kernel cannot be written as one.
+        UsageError: there is no such kind, the kernel cannot be written as one, or the default path is taken.
     """
     if kind is not None and kind not in EXPORT_KINDS:
         raise UsageError(choice_message("kind", kind, tuple(EXPORT_KINDS)))
@@ -88,22 +90,46 @@ def export(context: ExportContext, version: Version, to: str | Path | None, kind
     if context.targets and kind != "binaries":
         raise UsageError("targets= are those of kind='binaries'; other kinds compile when launched.")
     writer = WRITERS[kind or "autotune"]
+    path = Path(to) if to else default_path(version.identifier, kind)
     content = writer.content(context, recorded)
-    path = Path(to) if to else Path(f"{version.identifier}{writer.suffix}")
     if not isinstance(content, str | bytes):
-        return write_folder(path, content, version.label)
-    replace_file(path, content if isinstance(content, bytes) else content.encode())
-    return Exported(path, version.label, kind or "module", writer.notes(context, recorded))
+        return write_folder(path, content, version.label, is_default=not to)
+    data = content if isinstance(content, bytes) else content.encode()
+    replaced = () if to else replacement_notes({path: data})
+    replace_file(path, data)
+    written, missing = _written_kind(recorded, kind)
+    return Exported(path, version.label, written, (*replaced, *missing, *writer.notes(context, recorded)))
 
 
-def write_folder(folder: Path, content: BinaryFiles, label: str) -> Exported:
+def _written_kind(recorded: RecordedVersion, kind: str | None) -> tuple[str, tuple[str, ...]]:
+    """Return what a file is, and a remark if that is not the kind that was asked for."""
+    is_tuned = any(isinstance(wrapper, Autotune) for wrapper in recorded.version.closure.wrappers)
+    if is_tuned or kind not in (None, "autotune"):
+        return kind or "autotune", ()
+    remark = f"{recorded.version.identifier} has no @triton.autotune, so this is the file of --as module"
+    return "module", () if kind is None else (remark,)
+
+
+def default_path(name: str, kind: str | None, source: Path | None = None) -> Path:
+    """Return where an export of a kind goes that names no path; ``source`` is the file that the kernel is read from.
+
+    Raises:
+        UsageError: what is there is that file, or no export.
+    """
+    return export_path(f"{name}{WRITERS[kind or 'autotune'].suffix}", name, source)
+
+
+def write_folder(folder: Path, content: BinaryFiles, label: str, *, is_default: bool = False) -> Exported:
     """Write the files of exported binaries to a folder, and remove the cubins of an earlier export of the kernel.
+
+    ``is_default`` says that the user named no path.
 
     Raises:
         UsageError: a file cannot be written.
     """
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{str(folder)!r} is a file; binaries need a folder.")
+    replaced = replacement_notes({folder / name: data for name, data in content.files.items()}) if is_default else ()
     for name, data in content.files.items():
         replace_file(folder / name, data)
     for old in folder.glob(f"{content.kernel}-*.cubin"):
@@ -111,7 +137,7 @@ def write_folder(folder: Path, content: BinaryFiles, label: str) -> Exported:
             old.unlink()
     count = sum(name.endswith(".cubin") for name in content.files)
     loaded = f"{plural(count, 'cubin')}, loaded by {content.kernel}.py"
-    return Exported(folder, label, "binaries", (loaded, *content.notes))
+    return Exported(folder, label, "binaries", (*replaced, loaded, *content.notes))
 
 
 def _binary_files(context: ExportContext, recorded: RecordedVersion) -> BinaryFiles:
@@ -120,8 +146,7 @@ def _binary_files(context: ExportContext, recorded: RecordedVersion) -> BinaryFi
     live = context.live
     if live is None:
         raise UsageError(
-            f"{recorded.version.label} was not launched in this session, so its text is not executed. Launch it, and "
-            "export the binaries then."
+            f"{recorded.version.label} was not launched in this session, so its text is not executed. {context.again}."
         )
     variants = recorded_variants(recorded, live.kernel, context.targets)
     return kernel_files(recorded, live.kernel, variants, live.compiler, _expected_outputs(context, recorded))
@@ -202,10 +227,10 @@ def _module_or_source(recorded: RecordedVersion) -> str:
 def _module_notes(context: ExportContext, recorded: RecordedVersion) -> tuple[str, ...]:
     launch = recorded.launch
     if launch is None:
-        return (f"No recorded launch: the file has no check and no benchmark. {_AGAIN}",)
+        return (f"No recorded launch: the file has no check and no benchmark. {context.again}",)
     if context.live is not None or launch.check:
         return ()
-    return (f"Not launched in this session, so not executed: the file has no expected outputs. {_AGAIN}",)
+    return (f"Not launched in this session, so not executed: the file has no expected outputs. {context.again}",)
 
 
 def _operator_notes(context: ExportContext, recorded: RecordedVersion) -> tuple[str, ...]:
@@ -215,10 +240,10 @@ def _operator_notes(context: ExportContext, recorded: RecordedVersion) -> tuple[
 
 def _report_notes(context: ExportContext, recorded: RecordedVersion) -> tuple[str, ...]:
     if recorded.launch is None:
-        return (f"No recorded launch: the report has no compiled section. {_AGAIN}",)
+        return (f"No recorded launch: the report has no compiled section. {context.again}",)
     if compiled_launch(context, recorded) is not None:
         return ()
-    return (f"Not compiled here, or no longer cached: the report has no compiled section. {_AGAIN}",)
+    return (f"Not compiled here, or no longer cached: the report has no compiled section. {context.again}",)
 
 
 def _bundle_notes(context: ExportContext, recorded: RecordedVersion) -> tuple[str, ...]:
@@ -236,7 +261,7 @@ class _Writer:
 
 WRITERS: Mapping[str, _Writer] = {
     "module": _Writer(".py", lambda *parts: module_text(parts[1], _expected_outputs(*parts)), _module_notes),
-    "torch-op": _Writer(".py", lambda *parts: torch_op_text(parts[1], _expected_outputs(*parts)), _operator_notes),
+    "torch-op": _Writer("_op.py", lambda *parts: torch_op_text(parts[1], _expected_outputs(*parts)), _operator_notes),
     "autotune": _Writer(
         ".py", lambda *parts: module_text(parts[1], _expected_outputs(*parts), autotune=True), _module_notes
     ),

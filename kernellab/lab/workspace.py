@@ -28,7 +28,7 @@ from kernellab.launch.verbs import verbs
 from kernellab.registry import LoadedVersion, Registry, Session, define, keep
 from kernellab.registry.history_frames import frame
 from kernellab.registry.kernels import revive_kernel
-from kernellab.settings import is_interpreting, read_settings, restore_interpreting, set_interpreting_aside
+from kernellab.settings import in_memory, is_interpreting, read_settings, restore_interpreting, set_interpreting_aside
 from kernellab.store import Store, Version
 from kernellab.target import DEFAULT_TARGET, Target, is_lost_to_fork, model_name, parse_target, well_formed_target
 from kernellab.workers.forks_and_interrupts import Stop, at_fork, in_background, rlock, run_uninterrupted
@@ -59,8 +59,9 @@ class Workspace:
         wanted = str(target or self.settings.target or "")
         self._wanted = (well_formed_target(wanted) or parse_target(wanted)) if wanted else None
         self._model = model_name(wanted)
-        self._scratch = run_uninterrupted(Scratch) if store == ":memory:" else None
-        folder = self._scratch.path if self._scratch else Path(store) if store else self.settings.store
+        folder = Path(store or self.settings.store)
+        self._scratch = run_uninterrupted(Scratch) if in_memory(folder) else None
+        folder = self._scratch.path if self._scratch else folder
         self._pool = Pool(COMPILE_WORKER, self.settings.compile_workers)
         self._pool.server.preload(modules_ahead())
         self._interpreter = Interpreter(Worker(INTERPRET_WORKER, self._pool.server), self.settings.timeout_s)
@@ -371,7 +372,8 @@ class Workspace:
 
     def _artifacts_folder(self, folder: Path) -> Path:
         """Return the folder of compiled kernels: a temporary one, with a warning, if the store cannot be written."""
-        return folder / "artifacts" if has_room(folder / "artifacts") else self._make_spare_folder()
+        is_kept = not in_memory(folder) and has_room(folder / "artifacts")
+        return folder / "artifacts" if is_kept else self._make_spare_folder()
 
     def _spare_artifacts_folder(self) -> Path:
         """Return a temporary folder for compiled kernels, once the store's is full; warns once."""

@@ -17,7 +17,7 @@ from IPython.display import display
 
 from kernellab.compile import STAGES
 from kernellab.errors import KernellabError, UsageError, choice_message
-from kernellab.export import DISPATCH_KINDS, EXPORT_KINDS
+from kernellab.export import DISPATCH_KINDS, kinds_help
 from kernellab.notebook.expressions import key_of_text, launch_of_text, parse_options
 from kernellab.notebook.lab_opening import LabOpening
 
@@ -282,12 +282,11 @@ class StoreMagics(LabMagics):
 
     @magic_arguments()
     @argument("kernel", help="A name, name@version or id; or a variable that holds what tuning over sizes returned.")
-    @argument("--to", help="The file to write (NAME in the current folder, with the ending of the kind).")
+    @argument("--to", help="The file; by default, NAME with the ending of the kind, which replaces only exports.")
     @argument(
         "--as",
         dest="kind",
-        help=f"One of: {', '.join(EXPORT_KINDS)}; by default, a module with all decorators. Of a dispatch, "
-        f"{', '.join(DISPATCH_KINDS)}.",
+        help=f"{kinds_help()}. Of a dispatch: {', '.join(DISPATCH_KINDS)}.",
     )
     @argument("--targets", nargs="+", default=(), help="The targets of binaries: cuda:80 cuda:90.")
     @line_magic

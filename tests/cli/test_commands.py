@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from docs.pages.json_schema import ANSWERS, EFFECTS, HEAD, ROWS
-from kernellab import Harvest
+from kernellab import Harvest, cli
+from kernellab.export import EXPORT_KINDS
 from kernellab.store import Store
 from tests.cli.conftest import ADD, Call
 from tests.judge.files import ADDER, ADDITION
@@ -147,6 +148,46 @@ def test_what_ran_is_kept_and_exported(kernellab: Call) -> None:
     assert "add_kernel[grid]" in Path("out.py").read_text()
     assert kernellab("export", "add_kernel", "--as", "report", "--json").json["notes"] == []
     assert "<h2>Compiled</h2>" in Path("add_kernel.html").read_text()
+
+
+@pytest.mark.slow
+def test_an_export_without_a_path_does_not_replace_the_file_of_its_kernel(kernellab: Call) -> None:
+    kernellab("export", "add.py", "-o", "exported.py")
+    for source in ("add.py", "exported.py"):
+        text = Path(source).read_text()
+        Path("add_kernel.py").write_text(text)
+        called = kernellab("export", "add_kernel.py::add_kernel")
+        assert called.status == cli.WRONG_CALL
+        assert "The kernel is read from 'add_kernel.py', so its export does not replace that; name" in called.err
+        assert "-o PATH of kernellab export" in called.err
+        assert Path("add_kernel.py").read_text() == text
+    Path("add_kernel.py").write_text(ADD)
+    assert "'add_kernel.py' is not an export, so it is not replaced" in kernellab("export", "add_kernel").err
+    assert Path("add_kernel.py").read_text() == ADD
+
+
+@pytest.mark.slow
+def test_an_export_of_what_is_kept_says_how_to_add_expected_outputs(kernellab: Call) -> None:
+    kernellab("run", "add.py", "--no-check")
+    (note,) = kernellab("export", "add_kernel", "--json").json["notes"]
+    assert note.endswith("no expected outputs. `kernellab export FILE.py::add_kernel` launches it first")
+    refused = kernellab("export", "add_kernel", "--as", "binaries")
+    assert "`kernellab export FILE.py::add_kernel --as binaries` launches it first." in refused.err
+    assert kernellab("export", "add.py::add_kernel", "-o", "out.py", "--json").json["notes"] == []
+
+
+def test_a_store_in_memory_writes_no_folder(kernellab: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELLAB_STORE", ":memory:")
+    before = set(Path().iterdir())
+    assert kernellab("run", "add.py").status == 0
+    assert kernellab("ls", "--json").json["rows"] == []
+    assert {path.name for path in set(Path().iterdir()) - before} <= {"__pycache__"}
+
+
+def test_the_help_of_export_says_what_each_kind_writes(kernellab: Call) -> None:
+    text = " ".join(kernellab("export", "--help").out.split())
+    for kind, meaning in EXPORT_KINDS.items():
+        assert f"{kind}: {meaning.replace('``', '`')}" in text
 
 
 @pytest.mark.slow

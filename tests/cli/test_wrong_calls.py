@@ -118,6 +118,12 @@ WORDS = {
         "--meta",
         "FOO=1",
     ): "--meta FOO: add_kernel has no such constexpr or option; expected one of BLOCK,",
+    ("tune", "add.py", "--space", "BLOCK=32,64", "num_warps=2", "num_stages=3"): (
+        "unrecognized arguments: num_warps=2 num_stages=3; give --space once for each: --space BLOCK=32,64 "
+        "--space num_warps=2 --space num_stages=3; see"
+    ),
+    ("run", "add.py", "--size=n=64", "m=3"): "give --size once for each: --size n=64 --size m=3; see",
+    ("run", "add.py", "--json", "m=3"): "unrecognized arguments: m=3; see kernellab --help.",
     ("run", ""): "'' is not a file",
 }
 

@@ -88,9 +88,72 @@ def test_the_file_has_the_name_of_the_kernel_where_none_is_given(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     exported = lab.export("scale@1")
-    assert exported_card(exported).text() == "scale@1 was written as scale.py (module)."
+    assert exported_card(exported).text() == "scale@1 was written as scale.py (autotune)."
     assert (tmp_path / "scale.py").exists()
     assert list(tmp_path.iterdir()) == [tmp_path / "scale.py"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", EXPORT_KINDS)
+def test_without_a_path_only_an_earlier_export_is_replaced(
+    lab: kernellab.Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        assert not any("is replaced" in note for note in lab.export("scale", kind=kind).notes)
+    (path,) = tmp_path.iterdir()
+    file = path / "scale.py" if path.is_dir() else path
+    file.write_bytes(USERS)
+    with pytest.raises(UsageError, match=rf"^'{path.name}' is not an export, so it is not replaced; name the path"):
+        lab.export("scale", kind=kind)
+    assert file.read_bytes() == USERS
+    lab.export("scale", path.name, kind=kind)
+    assert file.read_bytes() != USERS
+
+
+PLAIN = """\
+@triton.jit
+def plain(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, offsets < n) + 1, offsets < n)
+
+plain[lambda meta: (triton.cdiv(300, meta["BLOCK"]),)](a, c, 300, BLOCK=64)
+"""
+USERS = b"def arguments():\n    return (1,), (), {}\n"
+
+
+@pytest.mark.slow
+def test_an_operator_does_not_replace_a_module(
+    lab: kernellab.Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert [str(lab.export("scale", kind=kind).path) for kind in ("module", "torch-op")] == ["scale.py", "scale_op.py"]
+    (note,) = lab.export("scale", kind="autotune").notes
+    assert note == "An earlier export, scale.py, is replaced; name a path to keep both"
+
+
+@pytest.mark.slow
+def test_a_kernel_without_configs_is_written_as_a_module(lab: kernellab.Lab, tmp_path: Path) -> None:
+    cell(lab, PLAIN, **tensors())
+    assert lab.export("plain", tmp_path / "a.py").kind == "module"
+    assert not lab.export("plain", tmp_path / "a.py").notes
+    exported = lab.export("plain", tmp_path / "b.py", kind="autotune")
+    assert (exported.kind, exported.notes) == (
+        "module", ("plain has no @triton.autotune, so this is the file of --as module",)
+    )  # fmt: skip
+    assert (tmp_path / "a.py").read_bytes() == (tmp_path / "b.py").read_bytes()
+    assert lab.export("scale", tmp_path / "c.py", kind="module").kind == "module"
+
+
+def test_an_export_that_became_a_kernel_file_is_not_replaced(
+    lab: kernellab.Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    lab.export("scale")
+    with open("scale.py", "ab") as file:
+        file.write(USERS)
+    with pytest.raises(UsageError, match="is not an export"):
+        lab.export("scale")
 
 
 def test_each_kind_of_export_has_a_content_and_words() -> None:

@@ -17,6 +17,7 @@ from kernellab.export import DISPATCH_KINDS
 from kernellab.export.binaries import BinaryVariant, kernel_files
 from kernellab.export.launcher import Chooser, Decision
 from kernellab.export.module import dispatch_text
+from kernellab.export.paths import export_path, replacement_notes
 from kernellab.export.torch_op import torch_op_text
 from kernellab.export.write import Exported, replace_file, summarize_expected_outputs, write_folder
 from kernellab.launch.recording import LaunchRecord
@@ -31,6 +32,8 @@ from kernellab.timing.config import Config
 from kernellab.timing.launches import Launches
 from kernellab.tune.dispatch.config_files import read_table, require_alike, table_files, write_table
 from kernellab.tune.dispatch.result import Dispatch, MeasuredCase
+
+_SUFFIXES = {"dispatch": "_dispatch.py", "torch-op": "_op.py", "vllm": "", "binaries": "_binaries"}
 
 Sample = tuple[MeasuredCase, RecordedLaunch]
 """A case with its launch as data."""
@@ -66,10 +69,9 @@ def export_dispatch(
         raise UsageError("targets= and sizes= are those of kind='binaries'; other kinds compile when launched.")
     known = [dispatch, *chain.from_iterable(map(_dispatches, others))]
     _require_decision(dispatch)
-    suffix = {"table": ".json", "vllm": "", "binaries": "_binaries"}.get(kind, ".py")
-    path = Path(to) if to else Path(f"{dispatch.kernel}{suffix}")
-    if kind == "table":
-        return write_table(path, known)
+    if kind == "table":  # which joins a table that is there, and refuses another file
+        return write_table(Path(to or f"{dispatch.kernel}.json"), known)
+    path = Path(to) if to else export_path(f"{dispatch.kernel}{_SUFFIXES[kind]}", dispatch.kernel)
     if kind == "vllm":
         return table_files(path, known)
     recorded, chooser = _record_cases(session, dispatch, known)
@@ -81,13 +83,15 @@ def export_dispatch(
         function = jit_function(dispatch.function)
         variants = _variants(session, dispatch, chooser.decisions, binaries)
         content = kernel_files(recorded, function, variants, session.compiler, expected, chooser)
-        return write_folder(path, replace(content, notes=(*content.notes, *dispatch.notes)), recorded.version.label)
+        content = replace(content, notes=(*content.notes, *dispatch.notes))
+        return write_folder(path, content, recorded.version.label, is_default=not to)
     if kind == "torch-op":
         text = torch_op_text(recorded, expected, chooser)
     else:
         text = dispatch_text(recorded, chooser, expected)
+    replaced = () if to else replacement_notes({path: text.encode()})
     replace_file(path, text.encode())
-    return Exported(path, recorded.version.label, kind, dispatch.notes)
+    return Exported(path, recorded.version.label, kind, (*replaced, *dispatch.notes))
 
 
 def _require_decision(dispatch: Dispatch) -> None:

@@ -252,6 +252,24 @@ def test_kinds_and_others_are_told_apart(lab: kernellab.Lab, tmp_path: Path) -> 
         lab.export("add_kernel", tmp_path / "add.py", others=[of_add()])
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["dispatch", "vllm", "table"])
+def test_without_a_path_a_dispatch_replaces_an_earlier_export_only(
+    lab: kernellab.Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = {"dispatch": "scale_rows_dispatch.py", "vllm": "scale_rows", "table": "scale_rows.json"}
+    for _ in range(2):
+        assert not any("is replaced" in note for note in lab.export(of_rows(), kind=kind).notes)
+    (path,) = tmp_path.iterdir()
+    assert path.name == names[kind]
+    file = next(path.iterdir()) if path.is_dir() else path
+    file.write_text('{"mine": 1}')
+    with pytest.raises(UsageError, match="is not a"):
+        lab.export(of_rows(), kind=kind)
+    assert file.read_text() == '{"mine": 1}'
+
+
 def test_a_table_is_read_as_it_was_written(lab: kernellab.Lab, tmp_path: Path) -> None:
     written = of_rows()
     lab.export(written, tmp_path / "rows.json")
