@@ -39,7 +39,7 @@ class Role:
 
     Of a block, ``extent`` is the number of elements that it divides, and ``size`` the argument with that number, or "".
     A block that is not ``masked`` must divide the extent. ``dimensions`` are those of the first product: M, N, K. One
-    that is not ``in_tensors`` is gone through one by one, in a loop.
+    that is not ``in_tensors`` is gone through one by one, in a loop. One that is ``of_grid`` has a program for each.
     """
 
     name: str
@@ -51,6 +51,7 @@ class Role:
     masked: bool = True
     dimensions: frozenset[str] = frozenset()
     in_tensors: bool = True
+    of_grid: bool = False
 
     @property
     def is_block(self) -> bool:
@@ -124,7 +125,8 @@ class _Comparison(Differences):
         masked = all(self._is_masked(block) for block in self.blocks)
         where = self._where(loops)
         known = extent if limit is None or not masked else limit
-        return Role(self.name, self.value, kind, where, known, size, masked, self.dimensions())
+        of_grid = kind is RoleKind.PROGRAMS and not self._goes_over_tiles()
+        return Role(self.name, self.value, kind, where, known, size, masked, self.dimensions(), of_grid=of_grid)
 
     def _kind_of(self, block: Block) -> tuple[RoleKind, list[Operation]]:
         """Return the kind of a block, with its loops."""
@@ -396,7 +398,7 @@ class _Comparison(Differences):
         if self._uses.computes or self._uses.offsets:
             raise _Stays(COMPUTES)
         where = self._where([loop])
-        return Role(self.name, self.value, RoleKind.PROGRAMS, where, int(ours.size), in_tensors=False)
+        return Role(self.name, self.value, RoleKind.PROGRAMS, where, int(ours.size), in_tensors=False, of_grid=True)
 
     def _gone_through(self, trial: Trial, loop: Operation) -> Integers | None:
         """Return the elements that the rounds of a loop go through in all programs, sorted; None if not known."""
@@ -426,7 +428,7 @@ class _Comparison(Differences):
             values = facts.over_programs(scalar)
             if values is not None:
                 columns.append(values)
-            elif scalar in self.changed:
+            elif scalar in self.changed | facts.from_grid:
                 return None
         rows = np.stack(columns, axis=1) if columns else np.zeros((1, 0), dtype=np.int64)
         return rows[np.lexsort(rows.T)] if columns else rows
