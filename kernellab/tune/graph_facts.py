@@ -242,7 +242,7 @@ class GraphFacts:
 
     @cached_property
     def deciding_scalars(self) -> list[int]:
-        """The integer scalars that anything but other integer scalars is made of: tensors, accesses, loops, branches."""
+        """The integer scalars that tensors, accesses, loops and branches are made of."""
         values, deciding = self.graph.values, dict.fromkeys(self.entering_scalars)
         for operation in self.graph.operations:
             if operation.regions or operation.name in _ENDS:

@@ -1,4 +1,4 @@
-"""Whether a constexpr only says where blocks start, or takes part in indices and data themselves.
+"""Whether a constexpr only says where blocks start, or whether indices and data themselves are computed with it.
 
 A kernel covers the same elements with blocks of another size if their starts are all that follows from the size.
 Where it divides, scales or bounds an index, as the size of a group or a stride does, another value addresses other

@@ -81,7 +81,7 @@ class _Coverage:
     """The programs that blocks of any size need: so many for each tile that the blocks of all programs make.
 
     A grid such as ``n // BLOCK`` has too few for blocks that do not divide ``n``. ``programs_per_tile`` is None where
-    the launched grid has no whole number of them.
+    the launched grid has no whole number of them, or where programs go from tile to tile.
     """
 
     roles: tuple[Role, ...]
@@ -90,7 +90,9 @@ class _Coverage:
     @classmethod
     def of(cls, launch: KernelLaunch, roles: Sequence[Role]) -> _Coverage:
         """Return the coverage of a launch whose constexprs have these roles."""
-        blocks = tuple(role for role in roles if role.of_grid and role.extent)
+        blocks = tuple(role for role in roles if role.kind is RoleKind.PROGRAMS)
+        if not blocks or not all(role.of_grid and role.extent for role in blocks):
+            return cls((), None)
         tiles = _tile_count(blocks, {role.name: role.value for role in blocks})
         each, rest = divmod(prod(launch.grid), tiles)
         return cls(blocks, None if rest else each)

@@ -1,4 +1,4 @@
-"""A constexpr that takes part in indices or data stays; one that only says where blocks start may vary."""
+"""A constexpr that indices or data are computed with stays; one that only says where blocks start may vary."""
 
 from __future__ import annotations
 
