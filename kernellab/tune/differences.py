@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from kernellab.ir.constants import integer_of
 from kernellab.ir.graph import Operation
+from kernellab.ir.operations import MEMORY
 from kernellab.tune.graph_facts import DOTS, GraphFacts
 from kernellab.workers.forks_and_interrupts import cached_property
 
@@ -103,6 +104,11 @@ class Differences:
     def scaled(self) -> frozenset[int]:
         """The values that are computed with a constant that differs."""
         return self.facts.values_from(self.constants, counted=False)
+
+    @cached_property
+    def uniform(self) -> frozenset[int]:
+        """The numbers that are computed with a constant that differs, without an index or memory."""
+        return self.facts.values_from(self.constants, counted=False, without=frozenset(MEMORY)) - self.facts.ranges
 
     @property
     def computes_data(self) -> bool:

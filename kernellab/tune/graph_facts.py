@@ -29,6 +29,7 @@ CLAMPS = frozenset(
 )
 """Operations that keep an index within bounds."""
 _MOST_PROGRAMS = 1 << 20
+_ENDS = frozenset({"scf.yield", "scf.condition"})
 LOOPS = frozenset({"scf.for", "scf.while"})
 DOTS = frozenset({"tt.dot", "tt.dot_scaled"})
 
@@ -238,6 +239,39 @@ class GraphFacts:
                 entering += operation.operands[:1]
         values = (self.graph.values[value] for value in dict.fromkeys(entering))
         return [value.index for value in values if not value.shape and value.element[:1] == "i"]
+
+    @cached_property
+    def deciding_scalars(self) -> list[int]:
+        """The integer scalars that tensors, accesses, loops and branches are made of."""
+        values, deciding = self.graph.values, dict.fromkeys(self.entering_scalars)
+        for operation in self.graph.operations:
+            if operation.regions or operation.name in _ENDS:
+                continue
+            if operation.results and all(self._is_integer_scalar(result) for result in operation.results):
+                continue
+            deciding |= dict.fromkeys(value for value in operation.operands if self._is_integer_scalar(value))
+        return [values[value].index for value in deciding]
+
+    def _is_integer_scalar(self, value: int) -> bool:
+        known = self.graph.values[value]
+        return not known.shape and not known.is_pointer and known.element[:1] == "i"
+
+    @cached_property
+    def ranges(self) -> frozenset[int]:
+        """The values that are made of indices, up to where they address memory."""
+        ranges = [operation.results[0] for operation in self.operations_named("tt.make_range")]
+        return self.values_from(ranges, without=frozenset(MEMORY))
+
+    @cached_property
+    def loaded(self) -> frozenset[int]:
+        """The values that are computed with what accesses read, up to the next access."""
+        results = [result for access in self.accesses for result in access.results]
+        return self.values_from(results, without=frozenset(MEMORY))
+
+    @cached_property
+    def moving(self) -> frozenset[int]:
+        """The values that differ between programs, or between rounds of a loop."""
+        return self.from_any_program | self.from_counters | self.values_from(self.carried)
 
     @cached_property
     def mask_values(self) -> frozenset[int]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import prod
 
 from kernellab._triton.kernel import heuristic_names, jit_function, jit_kind, parameter_names
 from kernellab.compile.cache import Compiler
@@ -50,7 +51,7 @@ def propose_space(compiler: Compiler, launches: Launches) -> tuple[Launches, Pro
     )
     space = proposal.space()
     free = call_without(launches, {*dict(space.configs[0].parameters), "num_warps", "num_stages"})
-    return free, space.where(partial(_can_launch, free))
+    return free, space.where(partial(_can_launch, free, _Coverage.of(trials.launch, roles)))
 
 
 def _require_proposable(launches: Launches) -> None:
@@ -75,10 +76,43 @@ def call_without(launches: Launches, names: Collection[str]) -> Launches:
     return Launches(launches.kernel, launches.grid, launches.args[:place], meta, launches.target)
 
 
-def _can_launch(launches: Launches, config: Config) -> bool:
-    """Whether a config has a grid that CUDA launches."""
+@dataclass(frozen=True, slots=True)
+class _Coverage:
+    """The programs that blocks of any size need: so many for each tile that the blocks of all programs make.
+
+    A grid such as ``n // BLOCK`` has too few for blocks that do not divide ``n``. ``programs_per_tile`` is None where
+    the launched grid has no whole number of them, or where programs go from tile to tile.
+    """
+
+    roles: tuple[Role, ...]
+    programs_per_tile: int | None
+
+    @classmethod
+    def of(cls, launch: KernelLaunch, roles: Sequence[Role]) -> _Coverage:
+        """Return the coverage of a launch whose constexprs have these roles."""
+        blocks = tuple(role for role in roles if role.kind is RoleKind.PROGRAMS)
+        if not blocks or not all(role.of_grid and role.extent for role in blocks):
+            return cls((), None)
+        tiles = _tile_count(blocks, {role.name: role.value for role in blocks})
+        each, rest = divmod(prod(launch.grid), tiles)
+        return cls(blocks, None if rest else each)
+
+    def includes(self, grid: Sequence[int], config: Config) -> bool:
+        """Whether a grid has the programs that the blocks of a config need, as far as that is known."""
+        tiles = _tile_count(self.roles, config.values)
+        return self.programs_per_tile is None or prod(grid) >= tiles * self.programs_per_tile
+
+
+def _tile_count(roles: Sequence[Role], values: Mapping[str, int]) -> int:
+    return prod(-(-(role.extent or 1) // values[role.name]) for role in roles)
+
+
+def _can_launch(launches: Launches, coverage: _Coverage, config: Config) -> bool:
+    """Whether a config has a grid that CUDA launches, with a program for each block."""
     launch = _launch_or_reason(launches, config)
-    return not isinstance(launch, str) and all(0 < n <= most for n, most in zip(launch.grid, MAX_GRID, strict=True))
+    if isinstance(launch, str) or not all(0 < n <= most for n, most in zip(launch.grid, MAX_GRID, strict=True)):
+        return False
+    return coverage.includes(launch.grid, config)
 
 
 def _launch_or_reason(launches: Launches, config: Config) -> KernelLaunch | str:

@@ -20,6 +20,7 @@ from kernellab.ir.operations import MEMORY, Access
 from kernellab.ir.programs import Integers
 from kernellab.tune.differences import Block, Differences, Trial
 from kernellab.tune.graph_facts import CLAMPS, GraphFacts
+from kernellab.tune.index_uses import IndexUses
 from kernellab.workers.forks_and_interrupts import cached_property
 
 
@@ -38,7 +39,7 @@ class Role:
 
     Of a block, ``extent`` is the number of elements that it divides, and ``size`` the argument with that number, or "".
     A block that is not ``masked`` must divide the extent. ``dimensions`` are those of the first product: M, N, K. One
-    that is not ``in_tensors`` is gone through one by one, in a loop.
+    that is not ``in_tensors`` is gone through one by one, in a loop. One that is ``of_grid`` has a program for each.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Role:
     masked: bool = True
     dimensions: frozenset[str] = frozenset()
     in_tensors: bool = True
+    of_grid: bool = False
 
     @property
     def is_block(self) -> bool:
@@ -76,6 +78,7 @@ WHOLE = "a program holds that many elements at once"
 PARTIAL = "what is stored is a result for each block, so another block changes what that means"
 _MOST_ELEMENTS = 1 << 20
 COMPUTES = "it is a number that the kernel computes with"
+MOVES = "it moves an index by something else than the start of a block"
 FIXED_GRID = "the grid does not follow it"
 _PARTS = frozenset({"arith.divsi", "arith.divui", "arith.remsi", "arith.remui"})
 
@@ -117,11 +120,13 @@ class _Comparison(Differences):
         extent = None if None in extents else max(known for known in extents if known is not None)
         self._require_own_accesses(loops)
         self._require_same_scalars(loops)
+        self._require_plain_indices(loops)
         size, limit = self._limit()
         masked = all(self._is_masked(block) for block in self.blocks)
         where = self._where(loops)
         known = extent if limit is None or not masked else limit
-        return Role(self.name, self.value, kind, where, known, size, masked, self.dimensions())
+        of_grid = kind is RoleKind.PROGRAMS and not self._goes_over_tiles()
+        return Role(self.name, self.value, kind, where, known, size, masked, self.dimensions(), of_grid=of_grid)
 
     def _kind_of(self, block: Block) -> tuple[RoleKind, list[Operation]]:
         """Return the kind of a block, with its loops."""
@@ -287,6 +292,32 @@ class _Comparison(Differences):
             elif not np.array_equal(ours, theirs) and not self._makes_up_for_start(scalar, own):
                 raise _Stays("with another value the ids of the programs mean something else")
 
+    @cached_property
+    def _uses(self) -> IndexUses:
+        return IndexUses(self)
+
+    def _require_plain_indices(self, loops: Sequence[Operation]) -> None:
+        """Refuse a value that indices are computed with, other than as the size of blocks next to each other."""
+        if self._uses.computes:
+            raise _Stays(COMPUTES)
+        if self._uses.moves_blocks(self.blocks, self._distances(loops)):
+            raise _Stays(MOVES)
+
+    def _distances(self, loops: Sequence[Operation]) -> tuple[int, int] | None:
+        """Return the distances between the starts of blocks in both launches, None where they are unknown."""
+        from_programs = self.facts.from_any_program
+        if len(loops) == 1 and loops[0].operands[2] in self.changed and loops[0].operands[0] not in from_programs:
+            steps = [trial.facts.over_programs(loops[0].operands[2]) for trial in (self.first, self.second)]
+            known = [int(step.flat[0]) for step in steps if step is not None and step.size]
+            return (known[0], known[1]) if len(known) == len(steps) else None
+        starts = [start for start in self.start_values if start in self.scaled & from_programs]
+        if loops or not starts or self.facts.from_counters & {*self.start_values}:
+            return None
+        pairs = [[trial.facts.in_launch(start) for trial in (self.first, self.second)] for start in starts]
+        gaps = [[np.diff(np.unique(values)) for values in pair if values is not None] for pair in pairs]
+        least = [[int(gap.min()) for gap in pair if gap.size] for pair in gaps]
+        return min((ours, theirs) for ours, theirs in least) if all(len(pair) == 2 for pair in least) else None
+
     def _makes_up_for_start(self, scalar: int, own: frozenset[int]) -> bool:
         """Whether a scalar and the start of the block add up to the same, as what is left of a row does."""
         for start in own:
@@ -364,8 +395,10 @@ class _Comparison(Differences):
             if access.operands[0] in starts:
                 raise _Stays("the start of a block says where something else lies, too")
         self._require_same_scalars([loop])
+        if self._uses.computes or self._uses.offsets:
+            raise _Stays(COMPUTES)
         where = self._where([loop])
-        return Role(self.name, self.value, RoleKind.PROGRAMS, where, int(ours.size), in_tensors=False)
+        return Role(self.name, self.value, RoleKind.PROGRAMS, where, int(ours.size), in_tensors=False, of_grid=True)
 
     def _gone_through(self, trial: Trial, loop: Operation) -> Integers | None:
         """Return the elements that the rounds of a loop go through in all programs, sorted; None if not known."""
@@ -377,7 +410,12 @@ class _Comparison(Differences):
         return np.sort(np.concatenate([np.asarray(numbers, dtype=np.int64) for numbers in rounds]))
 
     def _order(self) -> Role:
-        """Return the role of a number that decides which program does what; `_Stays` for another number."""
+        """Return the role of a number that decides which program does what; `_Stays` for another number.
+
+        Only scalars are compared, so it must not be a number of tensors, as one that an index is divided by.
+        """
+        if any(self.facts.graph.values[constant].shape for constant in self.constants):
+            raise _Stays(COMPUTES)
         ours, theirs = (self._work(trial.facts) for trial in (self.first, self.second))
         if ours is None or theirs is None or ours.shape != theirs.shape or not np.array_equal(ours, theirs):
             raise _Stays(COMPUTES)
@@ -386,11 +424,11 @@ class _Comparison(Differences):
     def _work(self, facts: GraphFacts) -> Integers | None:
         """Return the scalars of each program, in a row each, sorted; None where one is not known."""
         columns = []
-        for scalar in facts.entering_scalars:
+        for scalar in facts.deciding_scalars:
             values = facts.over_programs(scalar)
             if values is not None:
                 columns.append(values)
-            elif scalar in self.changed:
+            elif scalar in self.changed | facts.from_grid:
                 return None
         rows = np.stack(columns, axis=1) if columns else np.zeros((1, 0), dtype=np.int64)
         return rows[np.lexsort(rows.T)] if columns else rows

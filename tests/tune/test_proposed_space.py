@@ -144,6 +144,19 @@ def test_a_grid_function_that_ignores_the_block_keeps_it(lab: kernellab.Lab) -> 
     assert role(propose(lab, scale, lambda meta: (4,), X, OUT, N, 256, False), "BLOCK").kind is RoleKind.FIXED
 
 
+def test_a_grid_that_rounds_down_gets_no_block_that_it_leaves_a_rest_of(lab: kernellab.Lab) -> None:
+    x = torch.ones(1536)
+    space = propose(lab, scale, lambda meta: (meta["n"] // meta["BLOCK"],), x, x, 1536, BLOCK=256, EVEN=False)
+    assert {config.values["BLOCK"] for config in space.possible} >= {128, 256, 512}
+    assert all(1536 % config.values["BLOCK"] == 0 for config in space.possible)
+
+
+def test_a_grid_that_rounds_up_gets_blocks_that_leave_a_rest(lab: kernellab.Lab) -> None:
+    x = torch.ones(1536)
+    space = propose(lab, scale, over("n", "BLOCK"), x, x, 1536, BLOCK=256, EVEN=False)
+    assert {config.values["BLOCK"] for config in space.possible} >= {128, 256, 512, 1024}
+
+
 def test_a_grid_function_that_refuses_other_values_keeps_the_block(lab: kernellab.Lab) -> None:
     def grid(meta: dict[str, int]) -> tuple[int]:
         assert meta["BLOCK"] == 250 + 6, "256 alone"
