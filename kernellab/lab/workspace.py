@@ -59,9 +59,9 @@ class Workspace:
         wanted = str(target or self.settings.target or "")
         self._wanted = (well_formed_target(wanted) or parse_target(wanted)) if wanted else None
         self._model = model_name(wanted)
-        folder = Path(store or self.settings.store)
-        self._scratch = run_uninterrupted(Scratch) if in_memory(folder) else None
-        folder = self._scratch.path if self._scratch else folder
+        kept = Path(store or self.settings.store)
+        self._scratch = run_uninterrupted(Scratch) if in_memory(kept) else None
+        folder = self._scratch.path if self._scratch else kept
         self._pool = Pool(COMPILE_WORKER, self.settings.compile_workers)
         self._pool.server.preload(modules_ahead())
         self._interpreter = Interpreter(Worker(INTERPRET_WORKER, self._pool.server), self.settings.timeout_s)
@@ -253,16 +253,13 @@ class Workspace:
 
         ``against`` is the earlier kernel, or (kernel, grid, values by name) where grid (None: the same) or some
         arguments differ. ``margin`` is the slowdown that is allowed, as a share. ``status`` of the result is 0 within
-        it, 1 beyond it, and 3 where ``budget_s`` seconds of rounds did not decide. Without a GPU, resources, traffic
-        and predicted times are compared; a reason for a slowdown makes it 3. With ``check``, outputs that differ make
-        it 1; without a GPU, both run on the CPU for it, and one that fails there makes it 3.
-        ``names`` are what the earlier and the later are called. With an ``executor``, as for `tune`, both run in one of
-        its processes that owns a GPU, on copies of the arguments.
+        it, 1 beyond it, 3 where ``budget_s`` seconds did not decide. Without a GPU, resources, traffic and predicted
+        times are compared; a reason for a slowdown makes it 3. With ``check``, differing outputs make it 1, a failure
+        on the CPU 3. ``names`` are what the two are called. With an ``executor``, both run on copies of the arguments.
 
         Raises:
             UsageError, LaunchError: the launch does not fit one of the kernels.
-            KernellabError: one does not compile, or fails.
-            WorkerError: the executor has no GPU, or broke.
+            KernellabError: one does not compile, or fails; the executor has no GPU, or broke.
         """
         from kernellab.upgrade.gating import GateOptions, gate_kernels  # keeps `import kernellab` light
 
@@ -372,8 +369,8 @@ class Workspace:
 
     def _artifacts_folder(self, folder: Path) -> Path:
         """Return the folder of compiled kernels: a temporary one, with a warning, if the store cannot be written."""
-        is_kept = not in_memory(folder) and has_room(folder / "artifacts")
-        return folder / "artifacts" if is_kept else self._make_spare_folder()
+        has_place = not in_memory(folder) and has_room(folder / "artifacts")
+        return folder / "artifacts" if has_place else self._make_spare_folder()
 
     def _spare_artifacts_folder(self) -> Path:
         """Return a temporary folder for compiled kernels, once the store's is full; warns once."""

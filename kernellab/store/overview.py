@@ -142,7 +142,7 @@ class Overview:
     def telling_launches(self, ids: Collection[int]) -> dict[int, list[LaunchOutline]]:
         """Return the launches of some versions that a listing shows, by version, the latest last.
 
-        They are the user's last one and fastest one on a GPU, and the last trial, or what was recorded without a launch.
+        They are the user's last one and fastest one on a GPU, and the last trial, or what never ran.
         """
         condition, values = among("versions.id", ids)
         orders = (
