@@ -61,9 +61,7 @@ _OF_WARPS = frozenset({"shfl", "vote", "elect", "redux", "activemask", "match"})
 def _is_by_thread(kernel: PtxKernel, control: Relevance) -> bool:
     """Whether the threads of a program may branch differently, so that one of them does not stand for all."""
     deciding = (ptx for position, ptx in enumerate(kernel.instructions) if position in control.positions)
-    return any(
-        ptx.name in _OF_WARPS or any(name.startswith(_OF_THREADS) for name in read_by(ptx)) for ptx in deciding
-    )
+    return any(ptx.name in _OF_WARPS or any(name.startswith(_OF_THREADS) for name in read_by(ptx)) for ptx in deciding)
 
 
 def program_lengths(launch: PtxLaunch, control: Relevance, total: int, deadline: float) -> ProgramLengths | None:
@@ -95,6 +93,8 @@ def _read(memory: LaunchMemory, machine: Machine, number: int, instruction: PtxI
             raise UnknownOperand(f"what {instruction.opcode} returns")
         if active is None or active.any():
             execution = Execution(machine, number, instruction, active)
-            execute(execution, memory, execution.address(next(o for o in instruction.operands if isinstance(o, Address))))
+            execute(
+                execution, memory, execution.address(next(o for o in instruction.operands if isinstance(o, Address)))
+            )
     except UnknownOperand as unknown:
         machine.put_unknown(destination_of(instruction), str(unknown))
