@@ -65,9 +65,9 @@ class Trace:
 
     ``combined_atomics`` are the positions of atomics that a warp combines into one. ``programs`` counts those that were
     run. ``coverage`` is by argument; it is empty unless all programs are run. ``unknown`` has pairs of line and reason.
-    ``runs`` counts how often blocks were run, ``all_runs`` how often they would be if loops had not been cut short; with
-    ``counts_all_runs``, by all programs. With ``may_miss_longest``, a program that was not run may be longer than all
-    that were.
+    ``runs`` counts how often blocks were run, ``all_runs`` how often they would be if loops had not been cut short, and
+    with ``counts_all_runs``, by all programs. With ``may_miss_longest``, a program that was not run may be longer than
+    all that were.
     """
 
     launch: PtxLaunch

@@ -50,8 +50,9 @@ def trace_launch(
 
     ``combined`` are the atomics that a warp combines into one, and ``wave`` is the number of programs that run at a
     time. If all programs would execute more than ``most_lane_steps`` instructions of threads, a sample is run: the
-    first, the last and random ones; and the longest, where programs may differ in length. Of a longer loop, the accesses of ``most_rounds`` are counted and scaled, if
-    counters alone decide how often it runs. After `_MOST_SECONDS` the rest is unknown.
+    first, the last and random ones, and the longest where programs may differ in length. Of a longer loop, the accesses
+    of ``most_rounds`` are counted and scaled, if counters alone decide how often it runs. After `_MOST_SECONDS` the
+    rest is unknown.
     """
 
     def follow(*, follows_stores: bool) -> Trace:
