@@ -143,6 +143,11 @@ class AccessFacts:
         """The bytes of the sectors that come from the L2."""
         return (self.ideal_sectors if self.is_split else self.sectors) * SECTOR_BYTES
 
+    def scaled_by(self, factor: float) -> AccessFacts:
+        """Return the access with ``factor`` times the requests."""
+        names = ("bytes", "sectors", "ideal_sectors", "requests")
+        return replace(self, **{name: getattr(self, name) * factor for name in names})
+
     @property
     def fetched_bytes(self) -> float:
         """The bytes of the sectors that come to the L2 if it keeps none of them: one copy serves all threads."""
@@ -170,6 +175,11 @@ class SharedFacts:
     wavefronts: float
     ideal_wavefronts: float
     requests: float = 0.0
+
+    def scaled_by(self, factor: float) -> SharedFacts:
+        """Return the access with ``factor`` times the requests."""
+        names = ("wavefronts", "ideal_wavefronts", "requests")
+        return replace(self, **{name: getattr(self, name) * factor for name in names})
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +279,8 @@ class Facts:
     ``stages`` is num_stages, ``loop_stages`` the most that ``tl.range`` sets for a loop, 0 without any. ``has_traffic``
     is True if sectors and wavefronts were counted; else an access counts as ideal. ``time_s`` was measured, None
     without a GPU. ``stalls`` are the shares of samples by reason, ``line_shares`` those by line, empty without a
-    profile. ``unknown`` are sentences about missing facts.
+    profile. ``longest`` is how often the longest program executes each line, over the mean of all programs; empty where
+    they are alike. ``unknown`` are sentences about missing facts.
     """
 
     kernel: str
@@ -299,6 +310,7 @@ class Facts:
     time_s: float | None = None
     stalls: Mapping[str, float] = field(default_factory=dict)
     line_shares: Mapping[int, float] = field(default_factory=dict)
+    longest: Mapping[int | None, float] = field(default_factory=dict)
     unknown: tuple[str, ...] = ()
 
     @property
@@ -320,6 +332,9 @@ class Facts:
     def busy_multiprocessors(self) -> int:
         """The number of SMs that have a program."""
         return max(1, min(self.device.multiprocessors, self.programs))
+
+
+MAY_MISS_LONGEST = "Programs may differ in length, and not all were looked at: a longer one would take more time."
 
 
 def unknown_sentences(facts: Facts, why_no_traffic: str) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ from kernellab.explain.compiled_facts import (
     runs_of,
 )
 from kernellab.explain.facts import (
+    MAY_MISS_LONGEST,
     WARP_THREADS,
     AccessFacts,
     AtomicFacts,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from kernellab.explain.profile import Profile
 
 ASSUMED_TRIPS = "Trip counts are assumed to be"
+_ALIKE = 1.001  # times the instructions of the mean program, up to which the longest is like it
 
 
 def facts_of(
@@ -194,6 +196,7 @@ def with_traffic(facts: Facts, traffic: Traffic, graph: Graph, sizes: Mapping[st
         footprint_bytes=footprint,
         dram_bytes=fetched + _repeated_dram_bytes(known),
         has_traffic=True,
+        longest=_runs_of_longest(traffic, facts.programs, file),
         unknown=(*known.unknown, *_unknown_sentences(traffic)),
     )
 
@@ -248,6 +251,18 @@ def _with_counted_runs(lines: Iterable[LineFacts], traffic: Traffic, file: str) 
     )
 
 
+def _runs_of_longest(traffic: Traffic, programs: int, file: str) -> Mapping[Line, float]:
+    """Return how often the longest program executes each line, over the mean; empty where all programs are alike."""
+    mean, longest = Counter[Line](), Counter[Line]()
+    for run in traffic.line_runs:
+        line = own_line_among([(run.file, run.line), *run.calls], file)
+        mean[line] += run.executed / programs
+        longest[line] += run.of_longest
+    if longest.total() <= _ALIKE * mean.total():
+        return {}
+    return {line: longest[line] / mean[line] for line in mean if mean[line]}
+
+
 def _unknown_sentences(traffic: Traffic) -> Iterator[str]:
     """Yield a sentence for each reason why some traffic is unknown, with all its lines, and one for a sample."""
     lines: dict[str, list[int]] = {}
@@ -256,6 +271,8 @@ def _unknown_sentences(traffic: Traffic) -> Iterator[str]:
     for reason, numbers in lines.items():
         where = f", line{'s' * (len(numbers) > 1)} {', '.join(map(str, sorted(numbers)))}" if numbers else ""
         yield f"Traffic{where}: {reason}."
+    if traffic.may_miss_longest:
+        yield MAY_MISS_LONGEST
     if traffic.share < 1:
         yield f"Traffic extrapolated from {share_text(traffic.share)} of the grid."
 

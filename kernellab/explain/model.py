@@ -124,8 +124,46 @@ class Times:
         return self.launch + float(sum(seconds**_OVERLAP for seconds in self.units.values()) ** (1 / _OVERLAP))
 
 
+_OF_MULTIPROCESSOR = (
+    *(Bottleneck.LOADS, Bottleneck.SHARED, Bottleneck.TENSOR, Bottleneck.ARITHMETIC, Bottleneck.LATENCY),
+    Bottleneck.SPILLS,
+)  # units that an SM has for itself, so that those of others are no help to its programs
+
+
 def times_of(facts: Facts) -> Times:
-    """Return the times of the units for a launch."""
+    """Return the times of the units for a launch; those of an SM take no less than for the longest program alone."""
+    times = _times_of_alike(facts)
+    if not facts.longest:
+        return times
+    alone = _times_of_alike(longest_program(facts)).units
+    return times.with_terms({unit: max(times.units[unit], alone[unit]) for unit in _OF_MULTIPROCESSOR})
+
+
+def longest_program(facts: Facts) -> Facts:
+    """Return the facts of a launch of the longest program alone, without its atomics."""
+    waits = sum(line.load_waits for line in facts.lines if line.in_loop)
+    rounds = facts.loop_trips - waits / _warps(facts)  # that wait for no load of a line
+    longest = max((facts.longest.get(line.line, 1.0) for line in facts.lines if line.in_loop), default=1.0)
+
+    def share(line: int | None) -> float:
+        return facts.longest.get(line, 1.0) / facts.programs
+
+    own = [line.scaled_by(share(line.line)) for line in facts.lines]
+    return replace(
+        facts,
+        programs=1,
+        grid=(1, 1, 1),
+        accesses=tuple(access.scaled_by(share(access.line)) for access in facts.accesses),
+        shared=tuple(access.scaled_by(share(access.line)) for access in facts.shared),
+        dots=tuple(replace(dot, flops=dot.flops * share(dot.line)) for dot in facts.dots),
+        lines=tuple(own),
+        atomics=(),
+        loop_trips=rounds * longest + sum(line.load_waits for line in own if line.in_loop) / facts.warps,
+    )
+
+
+def _times_of_alike(facts: Facts) -> Times:
+    """Return the times of the units for a launch whose programs are alike."""
     device, busy = facts.device, facts.busy_multiprocessors
     cycles = device.clock_hz * busy / _unevenness(facts)
     return Times(

@@ -12,7 +12,7 @@ from typing import Any
 
 from kernellab.display import Drawable
 from kernellab.errors import UsageError, time_text
-from kernellab.explain.facts import Facts
+from kernellab.explain.facts import MAY_MISS_LONGEST, Facts
 from kernellab.explain.model import Times, floor_seconds, times_of
 from kernellab.workers.forks_and_interrupts import import_uninterrupted
 
@@ -100,10 +100,12 @@ _CONTENTION = 32  # updates of one address
 def interval_factors(facts: Facts, times: Times) -> tuple[float, float]:
     """Return the bounds of a prediction's interval over its time.
 
-    It is wide where registers spill, where trip counts or addresses are assumed, and most where atomics contend.
+    It is wide where registers spill, where trip counts or addresses are assumed, where a program that was not looked at
+    may be the longest, and most where atomics contend.
     """
     if any(atomic.updates_per_address > _CONTENTION for atomic in facts.atomics):
         return _CONTENDED
-    if not facts.has_traffic or any(sentence.startswith(("Trip counts", "Traffic:")) for sentence in facts.unknown):
+    assumes = any(sentence.startswith(("Trip counts", "Traffic:", MAY_MISS_LONGEST)) for sentence in facts.unknown)
+    if not facts.has_traffic or assumes:
         return _ASSUMED
     return _SPILLING if times.spills > _SPILLS_SHARE * times.total else _USUAL

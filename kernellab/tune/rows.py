@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from kernellab.compile.cache import Compiler
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, UsageError
+from kernellab.explain.facts import MAY_MISS_LONGEST
 from kernellab.store.columns import Status
 from kernellab.timing.bench_jobs import LaunchTimes
 from kernellab.timing.config import Config
@@ -34,7 +35,7 @@ Inductor's limit is 16 registers, and does not apply to user kernels, of which s
 
 @dataclass(slots=True)
 class Predictor:
-    """Predicts the times of compiled configs on a ``device``; ``notes`` say why some have none."""
+    """Predicts the times of compiled configs on a ``device``; ``notes`` say why some have none or are uncertain."""
 
     predict: PredictAll
     notes: list[str] = field(default_factory=list)
@@ -54,6 +55,7 @@ class Predictor:
                 self.notes += [outcome.message] if outcome.message not in self.notes else []
             else:
                 self.device, self._known[config] = outcome.device, outcome
+                self.notes += [note for note in outcome.unknown if note == MAY_MISS_LONGEST and note not in self.notes]
         known = ((row, self._known.get(row.config)) for row in rows)
         return [row if prediction is None else with_prediction(row, prediction) for row, prediction in known]
 

@@ -65,7 +65,9 @@ class Trace:
 
     ``combined_atomics`` are the positions of atomics that a warp combines into one. ``programs`` counts those that were
     run. ``coverage`` is by argument; it is empty unless all programs are run. ``unknown`` has pairs of line and reason.
-    ``runs`` counts how often blocks were run, ``all_runs`` how often they would be if loops had not been cut short.
+    ``runs`` counts how often blocks were run, ``all_runs`` how often they would be if loops had not been cut short, and
+    with ``counts_all_runs``, by all programs. With ``may_miss_longest``, a program that was not run may be longer than
+    all that were.
     """
 
     launch: PtxLaunch
@@ -81,6 +83,8 @@ class Trace:
     shared: SharedMemory | None = None
     runs: BlockRuns = field(init=False)
     all_runs: BlockRuns | None = None
+    counts_all_runs: bool = False
+    may_miss_longest: bool = False
 
     def __post_init__(self) -> None:
         self.runs = BlockRuns(self.launch.kernel)
@@ -115,6 +119,11 @@ class Trace:
         """Return the number of runs of a block per counted run."""
         counted = float(self.runs.warps[block])
         return 1.0 if self.all_runs is None or not counted else float(self.all_runs.warps[block]) / counted
+
+    @property
+    def scale(self) -> float:
+        """The runs of the whole grid per run of the programs that ``rounds_of`` knows."""
+        return 1.0 if self.counts_all_runs or not self.programs else self.total / self.programs
 
     def start_batch(self, programs: int) -> None:
         """Start the next programs, with empty shared memory and no tensor maps of their own."""

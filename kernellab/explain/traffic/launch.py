@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,6 +21,7 @@ from kernellab.explain.traffic.machine import CannotTrace, Handler, Machine
 from kernellab.explain.traffic.machine_code import combined_atomics, differences, machine_code_of
 from kernellab.explain.traffic.memory import StaleValueError
 from kernellab.explain.traffic.parameters import SCRATCH, PtxLaunch, bind_arguments, runtime_arguments
+from kernellab.explain.traffic.program_lengths import program_lengths, varying_control
 from kernellab.explain.traffic.relevance import Relevance, pointer_loads, relevance_of, skipped_blocks
 from kernellab.explain.traffic.result import DESCRIPTOR, ArgumentTraffic, LineRuns, Traffic, TrafficRow, UnknownTraffic
 from kernellab.ir.effects import REACHED
@@ -50,8 +50,9 @@ def trace_launch(
 
     ``combined`` are the atomics that a warp combines into one, and ``wave`` is the number of programs that run at a
     time. If all programs would execute more than ``most_lane_steps`` instructions of threads, a sample is run: the
-    first, the last and random ones. Of a longer loop, the accesses of ``most_rounds`` are counted and scaled, if
-    counters alone decide how often it runs. After `_MOST_SECONDS` the rest is unknown.
+    first, the last and random ones, and the longest where programs may differ in length. Of a longer loop, the accesses
+    of ``most_rounds`` are counted and scaled, if counters alone decide how often it runs. After `_MOST_SECONDS` the
+    rest is unknown.
     """
 
     def follow(*, follows_stores: bool) -> Trace:
@@ -61,10 +62,10 @@ def trace_launch(
         chosen = _programs_to_run(empty(), most_lane_steps, deadline, most_rounds)
         launch.memory.reset()
         trace = empty()
-        if most_rounds is not None:
-            trace.all_runs = _counted_runs(trace, chosen, most_rounds, deadline)
-        if trace.all_runs is not None:
-            trace.runs.most_rounds = most_rounds or math.inf
+        if len(chosen) < trace.total and (control := varying_control(launch.kernel)) is not None:
+            chosen = _look_at_all(trace, chosen, None if follows_stores else control, deadline)
+        if most_rounds is not None and (runs := _counted_runs(trace, chosen, most_rounds, deadline)) is not None:
+            trace.all_runs, trace.runs.most_rounds = runs, most_rounds
         return _trace_programs(trace, chosen, wave, deadline)
 
     try:
@@ -74,15 +75,28 @@ def trace_launch(
     return follow(follows_stores=True)
 
 
+def _look_at_all(trace: Trace, chosen: Array, control: Relevance | None, deadline: float) -> Array:
+    """Count the runs of each block by all programs, if that is cheap; return the chosen programs and the longest.
+
+    Without ``control`` it is not: memory that the kernel writes may decide it.
+    """
+    lengths = None if control is None else program_lengths(trace.launch, control, trace.total, deadline)
+    trace.launch.memory.reset()
+    if lengths is not None and lengths.is_complete:
+        trace.all_runs, trace.counts_all_runs = lengths.runs, True
+    else:
+        trace.may_miss_longest = True
+    return chosen if lengths is None else np.union1d(chosen, [lengths.runs.longest_program])
+
+
 def _counted_runs(trace: Trace, chosen: Array, most_rounds: int, deadline: float) -> BlockRuns | None:
     """Return the runs of each block by the chosen programs; None if no loop has many rounds, or values decide it."""
     control = control_of(trace.launch.kernel)
     if control is None or not loops_of(trace.launch.kernel):
         return None
-    runs = BlockRuns(trace.launch.kernel)
-    most = _batch_programs(trace)
+    runs, most = trace.all_runs or BlockRuns(trace.launch.kernel), _batch_programs(trace)
     try:
-        for start in range(0, len(chosen), most):
+        for start in range(0, 0 if trace.counts_all_runs else len(chosen), most):
             machine = _machine(trace, chosen[start : start + most], control, runs, lambda *_: None)
             machine.run(deadline)
             if machine.stopped:
@@ -208,6 +222,7 @@ def traffic_of(
         wave_programs=wave,
         notes=tuple(_notes(trace)),
         line_runs=_line_runs(trace),
+        may_miss_longest=trace.may_miss_longest,
     )
 
 
@@ -290,7 +305,7 @@ def _argument_of(access: CountedAccess, trace: Trace) -> str | None:
 
 def _traffic_row(key: _Key, accesses: Sequence[CountedAccess], trace: Trace) -> TrafficRow:
     line, file, operation, space, argument = key
-    scale = trace.total / trace.programs if trace.programs else 1.0
+    scale = trace.scale
     count = Count()
     for access in accesses:
         count.add(access.count.scaled_by(trace.rounds_of(access.instruction.block)))
@@ -324,16 +339,17 @@ def _line_runs(trace: Trace) -> tuple[LineRuns, ...]:
     """Return the number of instructions of each line that the warps of a launch run, as far as they were followed."""
     kernel, runs = trace.launch.kernel, trace.all_runs or trace.runs
     skipped = skipped_blocks(kernel, trace.relevance)
-    counts: dict[Location, list[float]] = {}
+    by_block = [*zip(runs.warps.tolist(), runs.longest.tolist(), strict=True)]
+    counts: dict[Location, list[tuple[float, float]]] = {}
     for instruction in kernel.instructions:
         if instruction.block not in skipped:
-            counts.setdefault(instruction.location, []).append(float(runs.warps[instruction.block]))
-    scale = trace.total / trace.programs if trace.programs else 1.0
+            counts.setdefault(instruction.location, []).append(by_block[instruction.block])
     lines = []
     for location, executed in counts.items():
         place = place_of(location)
         calls = tuple((call.file, call.line) for call in calls_of(place))
-        lines.append(LineRuns(place.line, place.file, calls, len(executed), sum(executed) * scale))
+        of_all, of_longest = (sum(of_one) for of_one in zip(*executed, strict=True))
+        lines.append(LineRuns(place.line, place.file, calls, len(executed), of_all * trace.scale, of_longest))
     return tuple(lines)
 
 

@@ -65,23 +65,43 @@ _WARP = 32
 
 @dataclass(slots=True)
 class BlockRuns:
-    """Counts the warps that run each block of a kernel; a loop ends after ``most_rounds``."""
+    """Counts the warps that run each block of a kernel; a loop ends after ``most_rounds``.
+
+    ``warps`` are those of all programs, ``longest`` those of the program that runs the most instructions.
+    """
 
     kernel: PtxKernel
     most_rounds: float = math.inf
     warps: Array = field(init=False)
+    longest: Array = field(init=False)
+    longest_program: int = 0
     loops: Mapping[int, Loop] = field(init=False)
     _entered: dict[int, float] = field(default_factory=dict)
     _rounds: dict[int, int] = field(default_factory=dict)
     _before: int = 0
+    _by_program: Array = field(init=False)
 
     def __post_init__(self) -> None:
-        self.warps = np.zeros(len(self.kernel.blocks))
+        self.warps, self.longest = np.zeros(len(self.kernel.blocks)), np.zeros(len(self.kernel.blocks))
+        self._by_program = np.zeros((len(self.kernel.blocks), 0))
         self.loops = loops_of(self.kernel)
+
+    def start(self, programs: int) -> None:
+        """Start the next programs."""
+        self._by_program = np.zeros((len(self.kernel.blocks), programs), np.int32)
+
+    def end(self, programs: Array) -> None:
+        """End the programs that were started, and keep the runs of the longest."""
+        lengths = np.array([len(block) for block in self.kernel.blocks], np.int64)
+        longest = int((lengths @ self._by_program).argmax())
+        if lengths @ self._by_program[:, longest] > lengths @ self.longest:
+            self.longest, self.longest_program = self._by_program[:, longest].astype(float), int(programs[longest])
 
     def enter(self, block: int, mask: Array | None, shape: tuple[int, int]) -> None:
         """Count a block that the threads of ``mask``, or all of a batch of ``shape`` run."""
-        warps = _active_warps(mask, shape)
+        by_program = _active_warps(mask, shape)
+        self._by_program[block] += by_program
+        warps = by_program * shape[0] if isinstance(by_program, int) else int(by_program.sum())
         self.warps[block] += warps
         for loop in self.loops.values():
             if loop.first == block and not loop.first <= self._before <= loop.last:
@@ -102,12 +122,17 @@ class BlockRuns:
         return self.loops[block].exit if self._rounds[block] >= self.most_rounds else None
 
 
-def _active_warps(mask: Array | None, shape: tuple[int, int]) -> int:
-    """Return the number of warps with a thread in ``mask``; its axes may be 1 where all are alike."""
+def _active_warps(mask: Array | None, shape: tuple[int, int]) -> Array | int:
+    """Return the warps of each program with a thread in ``mask``, one number where all programs are alike.
+
+    The axes of the mask may be 1 where all are alike.
+    """
     programs, threads = shape
     warps = max(1, threads // _WARP)
     if mask is None:
-        return programs * warps
-    by_warp = mask.shape[1] == threads and threads >= _WARP
-    alive = mask.reshape(len(mask), warps, -1).any(axis=2) if by_warp else mask.any(axis=1)
-    return int(np.count_nonzero(alive)) * (programs // len(mask)) * (1 if by_warp else warps)
+        return warps
+    if mask.shape[1] == threads and threads >= _WARP:
+        alive: Array = np.count_nonzero(mask.reshape(len(mask), warps, -1).any(axis=2), axis=1)
+    else:
+        alive = mask.any(axis=1) * warps
+    return int(alive[0]) if len(mask) == 1 < programs else alive

@@ -7,6 +7,7 @@ its joins below its branches, so this order brings threads together again.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -80,7 +81,8 @@ class Machine:
 
     ``parameters`` are the values of the kernel's parameters as bytes. Threads stop at a branch with an unknown
     condition; ``stopped`` has its line and the reason. ``shape`` are the numbers of programs and threads. ``runs``
-    counts how often blocks run, and ends loops.
+    counts how often blocks run, and ends loops. ``threads`` are the first ones of each program that are followed, all
+    without it. After ``most_lane_steps`` instructions of threads it gives up.
     """
 
     kernel: PtxKernel
@@ -90,6 +92,8 @@ class Machine:
     programs: Array
     access: Handler
     runs: BlockRuns
+    threads: int | None = None
+    most_lane_steps: float = math.inf
     registers: dict[str, RegisterBits] = field(default_factory=dict)
     lane_steps: int = 0
     spins: bool = False
@@ -99,9 +103,9 @@ class Machine:
 
     def __post_init__(self) -> None:
         kernel, grid = self.kernel, self.grid
-        self.shape = (len(self.programs), kernel.threads)
+        self.shape = (len(self.programs), self.threads or kernel.threads)
         numbers = self.programs.astype(np.int64)[:, None]
-        threads = np.arange(kernel.threads, dtype=np.uint32)[None, :]
+        threads = np.arange(self.shape[1], dtype=np.uint32)[None, :]
         self.registers = {"%tid.x": threads, "%laneid": threads & np.uint32(31), "%warpid": threads >> np.uint32(5)}
         fixed = {"%tid.y": 0, "%tid.z": 0, "%ntid.x": kernel.threads, "%ntid.y": 1, "%ntid.z": 1}
         fixed |= {"%cluster_ctarank": 0, "%cluster_nctarank": 1}
@@ -124,15 +128,22 @@ class Machine:
             CannotTrace: it takes too long.
         """
         self._pending = {0: (None, 0)}
+        self.runs.start(len(self.programs))
+        try:
+            self._run_blocks(deadline)
+        finally:
+            self.runs.end(self.programs)
+
+    def _run_blocks(self, deadline: float) -> None:
         steps = 0
         while self._pending:
             steps += 1
             block = self._next_block(steps)
             mask, _ = self._pending.pop(block)
-            self.runs.enter(block, mask, self.shape)
+            self.runs.enter(block, mask, (self.shape[0], self.kernel.threads))
             with np.errstate(all="ignore"):  # a GPU raises nothing
                 self._run_block(block, mask, steps)
-            if time.thread_time() > deadline:
+            if time.thread_time() > deadline or self.lane_steps > self.most_lane_steps:
                 raise CannotTrace("it runs for longer than is followed")
 
     def _next_block(self, steps: int) -> int:

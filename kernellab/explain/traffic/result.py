@@ -85,6 +85,7 @@ class ArgumentTraffic:
 class LineRuns:
     """How often a source line runs: its PTX ``instructions``, and how many of them all warps execute together.
 
+    ``of_longest`` is how many the warps of the longest program execute.
     Instructions that decide no traffic, in branches and loops of their own, are left out: they are not followed.
     """
 
@@ -93,6 +94,7 @@ class LineRuns:
     calls: tuple[tuple[str | None, int | None], ...]
     instructions: int
     executed: float
+    of_longest: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,8 @@ class Traffic(Drawable):
     """The memory traffic of a launch. ``share`` is the counted part of its programs.
 
     A part consists of the first, the last and random programs, and counts are scaled. ``notes`` are remarks on the
-    figures, ``line_runs`` the executed PTX instructions by line.
+    figures, ``line_runs`` the executed PTX instructions by line. With ``may_miss_longest``, programs may differ in
+    length, and one that was not looked at may be the longest.
     """
 
     kernel: str
@@ -124,6 +127,7 @@ class Traffic(Drawable):
     wave_programs: int
     notes: tuple[str, ...] = ()
     line_runs: tuple[LineRuns, ...] = field(default=(), repr=False)
+    may_miss_longest: bool = False
 
     @property
     def is_known(self) -> bool:
