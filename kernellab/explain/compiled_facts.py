@@ -317,9 +317,10 @@ def _expensive_words(graph: Graph, operation: Operation) -> Iterator[str]:
         yield operation.name.removeprefix("math.")
 
 
-def reductions_of(compiled: Compiled, runs: Runs) -> tuple[ReductionFacts, ...]:
+def reductions_of(compiled: Compiled, runs: Runs, code: Code) -> tuple[ReductionFacts, ...]:
     """Return the reductions of a kernel over tiles."""
     graph = compiled.graph
+    unrolls = code.loops < sum(operation.name in LOOPS for operation in graph.operations)
     return tuple(
         ReductionFacts(
             line=line_of(graph, operation),
@@ -329,6 +330,7 @@ def reductions_of(compiled: Compiled, runs: Runs) -> tuple[ReductionFacts, ...]:
             flops=2.0 * math.prod(graph.values[operation.operands[0]].shape) * runs.of(operation),
             accumulates=operation.name == "tt.reduce" and _accumulates(graph, operation),
             knows_trips=runs.knows(operation),
+            is_unrolled=unrolls and loop_of(graph, operation) is not None,
         )
         for operation in graph.operations
         if operation.name in {"tt.reduce", "tt.scan"}
@@ -372,8 +374,19 @@ def atomics_of(compiled: Compiled, runs: Runs) -> tuple[AtomicFacts, ...]:
             loop = loop_of(graph, operation)
             waits = loop is not None and graph.operations[loop].name == "scf.while"
             is_lock = waits and operation.name == "tt.atomic_cas"
-            atomics.append(AtomicFacts(line_of(graph, operation), site.argument, updates, addresses, is_lock))
+            if is_lock and loop is not None:
+                updates = runs.of(graph.operations[loop])  # each time that the loop is entered, one succeeds
+            knows = runs.knows(operation) and not _has_mask(graph, operation)
+            line = line_of(graph, operation)
+            atomics.append(AtomicFacts(line, site.argument, updates, addresses, is_lock, knows or is_lock))
     return tuple(atomics)
+
+
+def _has_mask(graph: Graph, operation: Operation) -> bool:
+    """Whether an atomic has a mask that is not the constant of all lanes."""
+    masks = operation.operands[2:] if operation.name == "tt.atomic_rmw" else ()
+    makers = (_defining_operation(graph, mask, _COPIES) for mask in masks)
+    return any(maker is None or maker.name != "arith.constant" for maker in makers)
 
 
 def loop_rounds(compiled: Compiled, runs: Runs, accesses: Iterable[AccessFacts], stages: int, code: Code) -> float:

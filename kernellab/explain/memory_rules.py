@@ -256,12 +256,16 @@ def contended_atomics(facts: Facts) -> PerformanceFinding | None:
     if not contended or times.atomics < 0.3 * times.longest:
         return None
     worst = max(contended, key=lambda atomic: atomic.updates_per_address)
-    alike = [a for a in contended if (a.updates, a.addresses) == (worst.updates, worst.addresses)]
+    figures_of = attrgetter("updates", "addresses", "knows_updates")
+    alike = [atomic for atomic in contended if figures_of(atomic) == figures_of(worst)]
     many, count = worst.updates / facts.programs, worst.addresses or 1
     where = "one address" if count == 1 else f"{count_text(count)} addresses"
+    updates, per_program = f"{count_text(worst.updates)} atomic updates", f", {count_text(many)} per program"
+    if not worst.knows_updates:
+        updates, per_program = "Atomic updates", ""
     text = (
-        f"{count_text(worst.updates)} atomic updates of {places_text(alike)} at {where}"
-        f"{' each' if len(alike) > 1 else ''}, {count_text(many)} per program; updates of one address are "
+        f"{updates} of {places_text(alike)} at {where}"
+        f"{' each' if len(alike) > 1 else ''}{per_program}; updates of one address are "
         "serialized. Reduce first, with tl.sum (or tl.histogram) over the block, then one atomic per program."
     )
     changed = tuple(

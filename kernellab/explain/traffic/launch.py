@@ -15,7 +15,7 @@ from kernellab.compile.types import Compiled
 from kernellab.errors import plural
 from kernellab.explain.traffic.accesses import CountedAccess, MemorySpace, Trace
 from kernellab.explain.traffic.arithmetic import Array
-from kernellab.explain.traffic.counting import Count, Coverage
+from kernellab.explain.traffic.counting import WARP, Count, Coverage
 from kernellab.explain.traffic.execution import AccessOperation
 from kernellab.explain.traffic.loops import BlockRuns, control_of, loops_of
 from kernellab.explain.traffic.machine import CannotTrace, Handler, Machine
@@ -298,7 +298,8 @@ def _traffic_row(key: _Key, accesses: Sequence[CountedAccess], trace: Trace) -> 
     moved = count.wavefronts * _WAVEFRONT_BYTES if is_shared else count.sectors * SECTOR_BYTES
     useful = (count.ideal_wavefronts, count.wavefronts) if is_shared else (count.ideal_sectors, count.sectors)
     examples = [access.example for access in accesses if access.example is not None]
-    location = accesses[0].instruction.location
+    location, runs = accesses[0].instruction.location, trace.all_runs or trace.runs
+    lane_bytes, reached_bytes = zip(*(_lane_bytes(access, trace) for access in accesses), strict=True)
     return TrafficRow(
         line=line or None,
         file=file,
@@ -317,23 +318,35 @@ def _traffic_row(key: _Key, accesses: Sequence[CountedAccess], trace: Trace) -> 
         instruction=", ".join(dict.fromkeys(access.instruction.opcode for access in accesses)),
         calls=tuple((call.file, call.line) for call in calls_of(place_of(location))),
         example=max(examples, key=lambda example: example.sectors, default=None),
+        lane_bytes=sum(lane_bytes) * scale,
+        reached_bytes=sum(reached_bytes) * scale,
+        runs=max(float(runs.programs[access.instruction.block]) for access in accesses) * scale,
     )
+
+
+def _lane_bytes(access: CountedAccess, trace: Trace) -> tuple[float, float]:
+    """Return the bytes of the active lanes of an access, and with those of masked ones; 0 of boxes, which have none."""
+    if {"tensor", "bulk"} & set(access.instruction.parts):
+        return 0.0, 0.0
+    bytes_counted = access.size_bytes * trace.rounds_of(access.instruction.block)
+    return access.count.lanes * bytes_counted, trace.reached_warps.get(access.position, 0) * WARP * bytes_counted
 
 
 def _line_runs(trace: Trace) -> tuple[LineRuns, ...]:
     """Return the number of instructions of each line that the warps of a launch run, as far as they were followed."""
     kernel, runs = trace.launch.kernel, trace.all_runs or trace.runs
     skipped = skipped_blocks(kernel, trace.relevance)
-    counts: dict[Location, list[float]] = {}
+    blocks: dict[Location, list[int]] = {}
     for instruction in kernel.instructions:
-        if instruction.block not in skipped:
-            counts.setdefault(instruction.location, []).append(float(runs.warps[instruction.block]))
+        blocks.setdefault(instruction.location, []).append(instruction.block)
     scale = trace.total / trace.programs if trace.programs else 1.0
     lines = []
-    for location, executed in counts.items():
-        place = place_of(location)
+    for location, own in blocks.items():
+        place, followed = place_of(location), [block for block in own if block not in skipped]
         calls = tuple((call.file, call.line) for call in calls_of(place))
-        lines.append(LineRuns(place.line, place.file, calls, len(executed), sum(executed) * scale))
+        executed = sum(float(runs.warps[block]) for block in followed) * scale
+        most = max(float(runs.programs[block]) for block in own) * scale if len(followed) == len(own) else None
+        lines.append(LineRuns(place.line, place.file, calls, len(followed), executed, most))
     return tuple(lines)
 
 

@@ -65,24 +65,26 @@ _WARP = 32
 
 @dataclass(slots=True)
 class BlockRuns:
-    """Counts the warps that run each block of a kernel; a loop ends after ``most_rounds``."""
+    """Counts the warps and the programs that run each block of a kernel; a loop ends after ``most_rounds``."""
 
     kernel: PtxKernel
     most_rounds: float = math.inf
     warps: Array = field(init=False)
+    programs: Array = field(init=False)
     loops: Mapping[int, Loop] = field(init=False)
     _entered: dict[int, float] = field(default_factory=dict)
     _rounds: dict[int, int] = field(default_factory=dict)
     _before: int = 0
 
     def __post_init__(self) -> None:
-        self.warps = np.zeros(len(self.kernel.blocks))
+        self.warps, self.programs = np.zeros((2, len(self.kernel.blocks)))
         self.loops = loops_of(self.kernel)
 
     def enter(self, block: int, mask: Array | None, shape: tuple[int, int]) -> None:
         """Count a block that the threads of ``mask``, or all of a batch of ``shape`` run."""
-        warps = _active_warps(mask, shape)
+        warps = active_warps(mask, shape)
         self.warps[block] += warps
+        self.programs[block] += _active_programs(mask, shape[0])
         for loop in self.loops.values():
             if loop.first == block and not loop.first <= self._before <= loop.last:
                 self._rounds[loop.last] = 0
@@ -102,7 +104,7 @@ class BlockRuns:
         return self.loops[block].exit if self._rounds[block] >= self.most_rounds else None
 
 
-def _active_warps(mask: Array | None, shape: tuple[int, int]) -> int:
+def active_warps(mask: Array | None, shape: tuple[int, int]) -> int:
     """Return the number of warps with a thread in ``mask``; its axes may be 1 where all are alike."""
     programs, threads = shape
     warps = max(1, threads // _WARP)
@@ -111,3 +113,8 @@ def _active_warps(mask: Array | None, shape: tuple[int, int]) -> int:
     by_warp = mask.shape[1] == threads and threads >= _WARP
     alive = mask.reshape(len(mask), warps, -1).any(axis=2) if by_warp else mask.any(axis=1)
     return int(np.count_nonzero(alive)) * (programs // len(mask)) * (1 if by_warp else warps)
+
+
+def _active_programs(mask: Array | None, programs: int) -> int:
+    """Return the number of programs with a thread in ``mask``."""
+    return programs if mask is None else int(np.count_nonzero(mask.any(axis=1))) * (programs // len(mask))
