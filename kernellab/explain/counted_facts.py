@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
 
+from kernellab.explain.causes import lines_text
 from kernellab.explain.code_lines import Line, own_line_among
-from kernellab.explain.facts import WARP_THREADS, AccessFacts, AtomicFacts, DotFacts, Facts, LineFacts
+from kernellab.explain.facts import WARP_THREADS, AccessFacts, AtomicFacts, DotFacts, Facts, LineFacts, ReductionFacts
 from kernellab.explain.traffic.result import ArgumentTraffic, Traffic, TrafficRow
 
-ASSUMED_TRIPS = "Trip counts are assumed to be"
+_ASSUMED_TRIPS = "Trip counts are assumed to be"
 
 LineRows = Sequence[tuple[Line, TrafficRow]]
 """The rows of a traffic, each with its line of the kernel's own file."""
@@ -19,7 +20,7 @@ LineRows = Sequence[tuple[Line, TrafficRow]]
 
 @dataclass(frozen=True, slots=True)
 class LineCount:
-    """What was counted of a line: its PTX instructions, their executions by warps, and its runs by programs, or None."""
+    """What was counted of a line: PTX instructions, their executions by warps, and runs by programs or None."""
 
     instructions: int
     executed: float
@@ -51,23 +52,17 @@ def with_counted_executions(facts: Facts, traffic: Traffic, file: str) -> Facts:
     idle = {line for line, count in counts.items() if count.runs == 0} if not traffic.unknown else set[Line]()
     static = [access for access in facts.accesses if access.line not in idle or access.knows_trips]
     accesses = [_counted_access(access, rows, facts) for access in static]
-    reductions = tuple(
-        r
-        if r.knows_trips or (count := counts.get(r.line)) is None or count.runs is None
-        else replace(r, trips=count.runs / facts.programs, knows_trips=not r.is_unrolled)
-        for r in facts.reductions
-    )
-    guesses = [part for part in (*accesses, *reductions) if not part.knows_trips]
+    reductions = [_counted_reduction(r, accesses, counts.get(r.line), facts.programs) for r in facts.reductions]
     lines = {line.line: line for line in facts.lines}
     return replace(
         facts,
         accesses=tuple(accesses),
         atomics=_counted_atomics(facts.atomics, static, rows),
-        reductions=reductions,
+        reductions=tuple(reductions),
         dots=tuple(_counted_dot(dot, lines.get(dot.line), counts.get(dot.line), facts.programs) for dot in facts.dots),
         lines=tuple(_counted_line(line, counts.get(line.line), is_idle=line.line in idle) for line in facts.lines),
         loop_trips=facts.loop_trips * _trips_ratio(static, accesses),
-        unknown=tuple(reason for reason in facts.unknown if guesses or not reason.startswith(ASSUMED_TRIPS)),
+        unknown=_left_unknown(facts.unknown, [part.line for part in (*accesses, *reductions) if not part.knows_trips]),
     )
 
 
@@ -164,6 +159,37 @@ def with_addresses(atomic: AtomicFacts, by_argument: Mapping[str, ArgumentTraffi
     if traffic is None or atomic.addresses is not None:
         return atomic
     return replace(atomic, addresses=float(max(1, traffic.elements - (traffic.never_written or 0))))
+
+
+def _counted_reduction(
+    reduction: ReductionFacts, accesses: Iterable[AccessFacts], count: LineCount | None, programs: int
+) -> ReductionFacts:
+    """Return a reduction that runs as often as its line, or as loads in its block, where that was assumed."""
+    if reduction.knows_trips:
+        return reduction
+    loads = [a for a in accesses if a.operation == "load" and a.knows_trips and a.line in reduction.load_lines]
+    if reduction.is_unrolled and loads:
+        return replace(reduction, trips=max(load.trips for load in loads), knows_trips=True)
+    if reduction.is_unrolled or count is None or count.runs is None:
+        return reduction
+    return replace(reduction, trips=count.runs / programs, knows_trips=True)
+
+
+def assumed_trips(lines: Iterable[Line], reason: str) -> str:
+    """Return the sentence on lines whose trip counts are assumed, and why."""
+    return f"{_ASSUMED_TRIPS} 8 in {lines_text(lines)}: {reason}."
+
+
+def _left_unknown(unknown: Iterable[str], guessed: Sequence[Line]) -> tuple[str, ...]:
+    """Return sentences on what is unknown, with those lines whose trip counts are still assumed."""
+    sentences = []
+    for sentence in unknown:
+        if sentence.startswith(_ASSUMED_TRIPS):
+            reason = sentence.split(": ", maxsplit=1)[1].removesuffix(".")
+            sentences += [assumed_trips(guessed, reason)] if guessed else []
+        else:
+            sentences.append(sentence)
+    return tuple(sentences)
 
 
 def _counted_dot(dot: DotFacts, line: LineFacts | None, count: LineCount | None, programs: int) -> DotFacts:

@@ -231,7 +231,7 @@ class ReductionFacts:
 
     ``as_product`` is True if it sums the products of two broadcast tiles, as a dot does; ``flops`` counts them.
     ``accumulates`` is True if its result is added to a loop-carried value, ``is_unrolled`` if a loop around it may be
-    unrolled, so that its instructions run less often than it does.
+    unrolled, so that its instructions run less often than it does. ``load_lines`` have the loads that run as often.
     """
 
     line: int | None
@@ -242,6 +242,7 @@ class ReductionFacts:
     accumulates: bool = False
     knows_trips: bool = True
     is_unrolled: bool = False
+    load_lines: frozenset[int | None] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import KernellabError, share_text
-from kernellab.explain.causes import lines_text
 from kernellab.explain.code_lines import Line, code_of, own_line_among
 from kernellab.explain.compiled_facts import (
     accesses_of,
@@ -20,7 +19,7 @@ from kernellab.explain.compiled_facts import (
     reductions_of,
     runs_of,
 )
-from kernellab.explain.counted_facts import ASSUMED_TRIPS, line_rows, with_addresses, with_counted_executions
+from kernellab.explain.counted_facts import assumed_trips, line_rows, with_addresses, with_counted_executions
 from kernellab.explain.facts import (
     AccessFacts,
     DeviceRates,
@@ -85,7 +84,6 @@ def static_facts(implementation: Implementation, device: DeviceRates) -> Facts:
     reductions = reductions_of(compiled, runs, code)
     parts: tuple[AccessFacts | ReductionFacts, ...] = (*accesses, *reductions)
     guessed = [part.line for part in parts if not part.knows_trips]
-    assumed = f"{ASSUMED_TRIPS} 8 in {lines_text(guessed)}"
     return Facts(
         kernel=compiled.kernel,
         target=str(compiled.target),
@@ -106,7 +104,7 @@ def static_facts(implementation: Implementation, device: DeviceRates) -> Facts:
         atomics=atomics_of(compiled, runs),
         footprint_bytes=footprint if moved is None else min(footprint, float(moved)),
         loop_trips=loop_rounds(compiled, runs, accesses, stages, code),
-        unknown=tuple(f"{assumed}: {reason}." for reason in [*runs.guess_reasons.values()][:1]),
+        unknown=tuple(assumed_trips(guessed, reason) for reason in [*runs.guess_reasons.values()][:1]),
     )
 
 
