@@ -136,14 +136,14 @@ def _counted_atomics(
 ) -> tuple[AtomicFacts, ...]:
     """Return atomics with the updates of their active lanes; several of one line share them as they were assumed to.
 
-    A lock keeps its own: what it tries in vain depends on the order of the hardware.
+    A compare-and-swap keeps its own: how often it is tried in vain depends on the order of the hardware.
     """
     sizes = {(a.line, a.argument): a.element_bytes for a in accesses if a.operation == "atomic"}
     counted = []
     for atomic in atomics:
         own = _own_rows(atomic.line, "atomic", atomic.argument, rows)
         size = sizes.get((atomic.line, atomic.argument))
-        if atomic.is_lock or not own or not size:
+        if atomic.is_lock or not own or not size or any(".cas" in row.instruction for row in own):
             counted.append(atomic)
             continue
         asked = sum(row.lane_bytes if row.reached_bytes else row.bytes_used for row in own)

@@ -22,7 +22,7 @@ from kernellab.explain.traffic.machine import CannotTrace, Handler, Machine
 from kernellab.explain.traffic.machine_code import combined_atomics, differences, machine_code_of
 from kernellab.explain.traffic.memory import StaleValueError
 from kernellab.explain.traffic.parameters import SCRATCH, PtxLaunch, bind_arguments, runtime_arguments
-from kernellab.explain.traffic.relevance import Relevance, pointer_loads, relevance_of, skipped_blocks
+from kernellab.explain.traffic.relevance import Relevance, is_shared, pointer_loads, relevance_of, skipped_blocks
 from kernellab.explain.traffic.result import DESCRIPTOR, ArgumentTraffic, LineRuns, Traffic, TrafficRow, UnknownTraffic
 from kernellab.ir.effects import REACHED
 from kernellab.ir.graph import Location, calls_of, place_of
@@ -276,7 +276,26 @@ def rows_of(trace: Trace) -> tuple[TrafficRow, ...]:
         key = (place.line or 0, place.file, access.operation, access.space, argument)
         groups.setdefault(key, []).append(access)
     order = sorted(groups, key=lambda key: (key[1] or "", key[0], key[3], key[2], key[4] or ""))
-    return tuple(_traffic_row(key, groups[key], trace) for key in order)
+    reached = _reached_warps(trace)
+    return tuple(_traffic_row(key, groups[key], trace, reached) for key in order)
+
+
+def _reached_warps(trace: Trace) -> Mapping[int, int]:
+    """Return the warps that came to each counted access, by its position.
+
+    What a mask always switched off has no count of its own: it is a part of the nearest access of its source.
+    """
+    reached = {access.position: 0 for access in trace.accesses if access.space == "global"}
+    instructions = tuple(trace.launch.kernel.instructions)
+    by_source: dict[tuple[Location, str], list[int]] = {}
+    for position in reached:
+        by_source.setdefault((instructions[position].location, instructions[position].name), []).append(position)
+    for position, warps in trace.reached_warps.items():
+        own = by_source.get((instructions[position].location, instructions[position].name), ())
+        if position in reached or (own and not is_shared(instructions[position])):
+            nearest = min(own, key=lambda other: abs(other - position))
+            reached[nearest] += warps
+    return reached
 
 
 def _argument_of(access: CountedAccess, trace: Trace) -> str | None:
@@ -288,7 +307,7 @@ def _argument_of(access: CountedAccess, trace: Trace) -> str | None:
     return " or ".join(sorted(names)) or None
 
 
-def _traffic_row(key: _Key, accesses: Sequence[CountedAccess], trace: Trace) -> TrafficRow:
+def _traffic_row(key: _Key, accesses: Sequence[CountedAccess], trace: Trace, reached: Mapping[int, int]) -> TrafficRow:
     line, file, operation, space, argument = key
     scale = trace.total / trace.programs if trace.programs else 1.0
     count = Count()
@@ -299,7 +318,7 @@ def _traffic_row(key: _Key, accesses: Sequence[CountedAccess], trace: Trace) -> 
     useful = (count.ideal_wavefronts, count.wavefronts) if is_shared else (count.ideal_sectors, count.sectors)
     examples = [access.example for access in accesses if access.example is not None]
     location, runs = accesses[0].instruction.location, trace.all_runs or trace.runs
-    lane_bytes, reached_bytes = zip(*(_lane_bytes(access, trace) for access in accesses), strict=True)
+    lane_bytes, reached_bytes = zip(*(_lane_bytes(access, trace, reached) for access in accesses), strict=True)
     return TrafficRow(
         line=line or None,
         file=file,
@@ -324,12 +343,12 @@ def _traffic_row(key: _Key, accesses: Sequence[CountedAccess], trace: Trace) -> 
     )
 
 
-def _lane_bytes(access: CountedAccess, trace: Trace) -> tuple[float, float]:
+def _lane_bytes(access: CountedAccess, trace: Trace, reached: Mapping[int, int]) -> tuple[float, float]:
     """Return the bytes of the active lanes of an access, and with those of masked ones; 0 of boxes, which have none."""
     if {"tensor", "bulk"} & set(access.instruction.parts):
         return 0.0, 0.0
     bytes_counted = access.size_bytes * trace.rounds_of(access.instruction.block)
-    return access.count.lanes * bytes_counted, trace.reached_warps.get(access.position, 0) * WARP * bytes_counted
+    return access.count.lanes * bytes_counted, reached.get(access.position, 0) * WARP * bytes_counted
 
 
 def _line_runs(trace: Trace) -> tuple[LineRuns, ...]:
