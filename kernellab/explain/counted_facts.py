@@ -53,6 +53,7 @@ def with_counted_executions(facts: Facts, traffic: Traffic, file: str) -> Facts:
     static = [access for access in facts.accesses if access.line not in idle or access.knows_trips]
     accesses = [_counted_access(access, rows, facts) for access in static]
     reductions = [_counted_reduction(r, accesses, counts.get(r.line), facts.programs) for r in facts.reductions]
+    parts: tuple[AccessFacts | ReductionFacts, ...] = (*accesses, *reductions)
     lines = {line.line: line for line in facts.lines}
     return replace(
         facts,
@@ -62,7 +63,7 @@ def with_counted_executions(facts: Facts, traffic: Traffic, file: str) -> Facts:
         dots=tuple(_counted_dot(dot, lines.get(dot.line), counts.get(dot.line), facts.programs) for dot in facts.dots),
         lines=tuple(_counted_line(line, counts.get(line.line), is_idle=line.line in idle) for line in facts.lines),
         loop_trips=facts.loop_trips * _trips_ratio(static, accesses),
-        unknown=_left_unknown(facts.unknown, [part.line for part in (*accesses, *reductions) if not part.knows_trips]),
+        unknown=_left_unknown(facts.unknown, [part.line for part in parts if not part.knows_trips]),
     )
 
 

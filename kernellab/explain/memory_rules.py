@@ -207,13 +207,18 @@ def no_pipeline(facts: Facts) -> PerformanceFinding | None:
         loop_trips=facts.loop_trips / _STAGES,
         accesses=tuple(replace(a, is_async=a.is_async or a in waiting) for a in facts.accesses),
     )
-    figures = {"iterations": worst.trips, "KiB in flight": in_flight / 1024}
+    figures = {**iterations_figure(worst), "KiB in flight": in_flight / 1024}
     return PerformanceFinding(Cause.NO_PIPELINE, worst.line, text, figures, fixed)
 
 
 def iterations_text(repeated: AccessFacts | ReductionFacts) -> str:
     """Return ``each of 64 iterations``; without the number where it is a guess."""
     return f"each of {count_text(repeated.trips)} iterations" if repeated.knows_trips else "every iteration"
+
+
+def iterations_figure(repeated: AccessFacts | ReductionFacts) -> dict[str, float]:
+    """Return the iterations as evidence; nothing where they are a guess."""
+    return {"iterations": repeated.trips} if repeated.knows_trips else {}
 
 
 _LEAST_ASYNC_BYTES = 4  # of cp.async. PTX ISA, "cp.async"
@@ -282,9 +287,8 @@ def contended_atomics(facts: Facts) -> PerformanceFinding | None:
         own,
         lambda access: replace(access, sectors=access.sectors * left, requests=access.requests * left),
     )
-    return PerformanceFinding(
-        Cause.ATOMICS, worst.line, text, {"updates of each address": worst.updates_per_address}, fixed
-    )
+    figures = {"updates of each address": worst.updates_per_address} if worst.knows_updates else {}
+    return PerformanceFinding(Cause.ATOMICS, worst.line, text, figures, fixed)
 
 
 MEMORY_RULES = {
