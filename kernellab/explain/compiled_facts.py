@@ -37,7 +37,7 @@ _COPIES = frozenset({"tt.splat", "tt.broadcast"})
 _CONVERSIONS = frozenset({"arith.extf", "tt.fp_to_fp", "arith.extsi", "arith.sitofp"})
 _STAGES_OF_LOOP = re.compile(r"tt\.num_stages = (\d+)")
 _UNKNOWN_TRIPS = 8.0  # of a loop with an unknown trip count
-_WHOLE_KERNEL = -1  # in the place of an operation, where a kernel cannot be followed
+_WHOLE_KERNEL = -1  # instead of an operation, where a kernel cannot be followed
 
 
 @dataclass(slots=True)

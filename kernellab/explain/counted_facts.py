@@ -1,4 +1,4 @@
-"""Puts what the traffic of a launch counted in the place of what its facts assume: executions, lanes, sectors."""
+"""Replaces what the facts of a launch assume by what its traffic counted: executions, lanes, sectors."""
 
 from __future__ import annotations
 
