@@ -37,6 +37,7 @@ _COPIES = frozenset({"tt.splat", "tt.broadcast"})
 _CONVERSIONS = frozenset({"arith.extf", "tt.fp_to_fp", "arith.extsi", "arith.sitofp"})
 _STAGES_OF_LOOP = re.compile(r"tt\.num_stages = (\d+)")
 _UNKNOWN_TRIPS = 8.0  # of a loop with an unknown trip count
+_WHOLE_KERNEL = -1  # instead of an operation, where a kernel cannot be followed
 
 
 @dataclass(slots=True)
@@ -67,9 +68,10 @@ class Runs:
 def runs_of(graph: Graph, arguments: Mapping[str, Any], grid: Grid3) -> Runs:
     """Return the runs of the operations of a launch; ``arguments`` are its own by name."""
     runs = _count_runs(graph, arguments, grid, by_rounds=False)
-    if runs.guess_reasons:
+    if runs.guess_reasons and _WHOLE_KERNEL not in runs.guess_reasons:
         again = _count_runs(graph, arguments, grid, by_rounds=True)
         again.counts = {**runs.counts, **again.counts}
+        again.guess_reasons = {index: why for index, why in again.guess_reasons.items() if index not in again.counts}
         return again
     return runs
 
@@ -87,7 +89,9 @@ def _count_runs(graph: Graph, arguments: Mapping[str, Any], grid: Grid3, *, by_r
     try:
         programs.call(graph.kernel, scalars_of(graph, arguments), integers(1))
     except CannotFollow as exc:
-        runs.guess_reasons[-1] = str(exc)
+        runs.guess_reasons[_WHOLE_KERNEL] = str(exc)
+    for index in runs.guess_reasons:  # some of their runs may have been counted, such as the first rounds of a loop
+        runs.counts.pop(index, None)
     return runs
 
 
@@ -317,9 +321,10 @@ def _expensive_words(graph: Graph, operation: Operation) -> Iterator[str]:
         yield operation.name.removeprefix("math.")
 
 
-def reductions_of(compiled: Compiled, runs: Runs) -> tuple[ReductionFacts, ...]:
+def reductions_of(compiled: Compiled, runs: Runs, code: Code) -> tuple[ReductionFacts, ...]:
     """Return the reductions of a kernel over tiles."""
     graph = compiled.graph
+    unrolls = code.loops < sum(operation.name in LOOPS for operation in graph.operations)
     return tuple(
         ReductionFacts(
             line=line_of(graph, operation),
@@ -329,10 +334,22 @@ def reductions_of(compiled: Compiled, runs: Runs) -> tuple[ReductionFacts, ...]:
             flops=2.0 * math.prod(graph.values[operation.operands[0]].shape) * runs.of(operation),
             accumulates=operation.name == "tt.reduce" and _accumulates(graph, operation),
             knows_trips=runs.knows(operation),
+            is_unrolled=unrolls and loop_of(graph, operation) is not None,
+            load_lines=_load_lines(compiled, operation.block),
         )
         for operation in graph.operations
         if operation.name in {"tt.reduce", "tt.scan"}
     )
+
+
+def _load_lines(compiled: Compiled, block: int) -> frozenset[Line]:
+    """Return the lines whose loads are all in a block."""
+    graph, inside, outside = compiled.graph, set[Line](), set[Line]()
+    for site in compiled.effects.sites:
+        if site.kind is Access.READ:
+            operation = graph.operations[site.index]
+            (inside if operation.block == block else outside).add(line_of(graph, operation))
+    return frozenset(inside - outside)
 
 
 def _is_product(graph: Graph, operation: Operation) -> bool:
@@ -372,8 +389,19 @@ def atomics_of(compiled: Compiled, runs: Runs) -> tuple[AtomicFacts, ...]:
             loop = loop_of(graph, operation)
             waits = loop is not None and graph.operations[loop].name == "scf.while"
             is_lock = waits and operation.name == "tt.atomic_cas"
-            atomics.append(AtomicFacts(line_of(graph, operation), site.argument, updates, addresses, is_lock))
+            if is_lock and loop is not None:
+                updates = runs.of(graph.operations[loop])  # each time that the loop is entered, one succeeds
+            knows = runs.knows(operation) and not _has_mask(graph, operation)
+            line = line_of(graph, operation)
+            atomics.append(AtomicFacts(line, site.argument, updates, addresses, is_lock, knows or is_lock))
     return tuple(atomics)
+
+
+def _has_mask(graph: Graph, operation: Operation) -> bool:
+    """Whether an atomic has a mask that is not the constant of all lanes."""
+    masks = operation.operands[2:] if operation.name == "tt.atomic_rmw" else ()
+    makers = (_defining_operation(graph, mask, _COPIES) for mask in masks)
+    return any(maker is None or maker.name != "arith.constant" for maker in makers)
 
 
 def loop_rounds(compiled: Compiled, runs: Runs, accesses: Iterable[AccessFacts], stages: int, code: Code) -> float:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from kernellab.errors import plural, share_text, time_text
 from kernellab.explain.causes import Cause, PerformanceFinding, count_text, lines_text, sentence
 from kernellab.explain.facts import MOST_WARPS, WARP_THREADS, DotFacts, Facts, LineFacts
-from kernellab.explain.memory_rules import iterations_text, scale_traffic
+from kernellab.explain.memory_rules import iterations_figure, iterations_text, scale_traffic
 from kernellab.explain.model import ROUND_S, Bottleneck, leaves_idle, times_of, with_measured_time
 
 _MOST_REGISTERS, _SM_REGISTERS = 255, 1 << 16  # of a thread, of an SM
@@ -198,7 +198,7 @@ def reductions_in_loops(facts: Facts) -> PerformanceFinding | None:
     )
     kept = tuple(reduction for reduction in facts.reductions if reduction not in reductions)
     fixed = _without_lines(replace(facts, reductions=kept), lines, 0.1)
-    return PerformanceFinding(Cause.REDUCTION, worst.line, text, {"iterations": worst.trips}, fixed)
+    return PerformanceFinding(Cause.REDUCTION, worst.line, text, iterations_figure(worst), fixed)
 
 
 def register_spills(facts: Facts) -> PerformanceFinding | None:

@@ -240,7 +240,8 @@ class ReductionFacts:
     """A reduction over the threads of a program, and how often each program runs it: a guess without ``knows_trips``.
 
     ``as_product`` is True if it sums the products of two broadcast tiles, as a dot does; ``flops`` counts them.
-    ``accumulates`` is True if its result is added to a loop-carried value.
+    ``accumulates`` is True if its result is added to a loop-carried value, ``is_unrolled`` if a loop around it may be
+    unrolled, so that its instructions run less often than it does. ``load_lines`` have the loads that run as often.
     """
 
     line: int | None
@@ -250,6 +251,8 @@ class ReductionFacts:
     flops: float = 0.0
     accumulates: bool = False
     knows_trips: bool = True
+    is_unrolled: bool = False
+    load_lines: frozenset[int | None] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +260,7 @@ class AtomicFacts:
     """The atomics of one line: the updates of all lanes, and their distinct addresses, None if not known.
 
     ``is_lock`` is True of a compare-and-swap that a loop repeats until it succeeds; its updates are those that do.
+    Without ``knows_updates`` they are a guess, or include masked lanes.
     """
 
     line: int | None
@@ -264,6 +268,7 @@ class AtomicFacts:
     updates: float
     addresses: float | None
     is_lock: bool = False
+    knows_updates: bool = True
 
     @property
     def updates_per_address(self) -> float:

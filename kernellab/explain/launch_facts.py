@@ -6,12 +6,9 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import KernellabError, share_text
-from kernellab.explain.causes import lines_text
 from kernellab.explain.code_lines import Line, code_of, own_line_among
 from kernellab.explain.compiled_facts import (
     accesses_of,
@@ -23,14 +20,12 @@ from kernellab.explain.compiled_facts import (
     reductions_of,
     runs_of,
 )
+from kernellab.explain.counted_facts import assumed_trips, line_rows, with_addresses, with_counted_executions
 from kernellab.explain.facts import (
     MAY_MISS_LONGEST,
-    WARP_THREADS,
     AccessFacts,
-    AtomicFacts,
     DeviceRates,
     Facts,
-    LineFacts,
     ReductionFacts,
     SharedFacts,
     is_repeated,
@@ -44,7 +39,6 @@ from kernellab.timing.launches import Implementation, moved_bytes
 if TYPE_CHECKING:
     from kernellab.explain.profile import Profile
 
-ASSUMED_TRIPS = "Trip counts are assumed to be"
 _ALIKE = 1.001  # times the instructions of the mean program, up to which the longest is like it
 
 
@@ -91,10 +85,9 @@ def static_facts(implementation: Implementation, device: DeviceRates) -> Facts:
     sizes = sizes_of(launch.arguments)
     moved = moved_bytes(launch.arguments, compiled)
     footprint = sum(_asked_bytes(accesses, sizes, splits_atomics=True).values())
-    reductions = reductions_of(compiled, runs)
+    reductions = reductions_of(compiled, runs, code)
     parts: tuple[AccessFacts | ReductionFacts, ...] = (*accesses, *reductions)
     guessed = [part.line for part in parts if not part.knows_trips]
-    assumed = f"{ASSUMED_TRIPS} 8 in {lines_text(guessed)}"
     return Facts(
         kernel=compiled.kernel,
         target=str(compiled.target),
@@ -115,7 +108,7 @@ def static_facts(implementation: Implementation, device: DeviceRates) -> Facts:
         atomics=atomics_of(compiled, runs),
         footprint_bytes=footprint if moved is None else min(footprint, float(moved)),
         loop_trips=loop_rounds(compiled, runs, accesses, stages, code),
-        unknown=tuple(f"{assumed}: {reason}." for reason in [*runs.guess_reasons.values()][:1]),
+        unknown=tuple(assumed_trips(guessed, reason) for reason in [*runs.guess_reasons.values()][:1]),
     )
 
 
@@ -177,11 +170,10 @@ def traffic_or_reason(implementation: Implementation, **limits: int) -> tuple[Tr
 def with_traffic(facts: Facts, traffic: Traffic, graph: Graph, sizes: Mapping[str, int]) -> Facts:
     """Return facts with the counted traffic in place of ideal accesses; ``sizes`` are the bytes of the arguments."""
     file = short_file(main_file(graph))
-    rows = [(own_line_among([(row.file, row.line), *row.calls], file), row) for row in traffic.rows]
     by_argument = {argument.argument: argument for argument in traffic.arguments}
-    counted = tuple(_with_traffic_rows(access, rows) for access in facts.accesses)
-    accesses = tuple(_with_counted_bytes(access, by_argument, sizes) for access in with_touched_bytes(counted, sizes))
-    known = _with_counted_trips(replace(facts, accesses=accesses), facts.accesses)
+    counted = with_counted_executions(facts, traffic, file)
+    touched = with_touched_bytes(counted.accesses, sizes)
+    known = replace(counted, accesses=tuple(_with_counted_bytes(access, by_argument, sizes) for access in touched))
     footprint = facts.footprint_bytes
     if traffic.arguments:
         footprint = sum(_touched_bytes(argument, sizes, reads=True, writes=True) for argument in traffic.arguments)
@@ -190,64 +182,13 @@ def with_traffic(facts: Facts, traffic: Traffic, graph: Graph, sizes: Mapping[st
         fetched = _least_dram_bytes(known, sizes)
     return replace(
         known,
-        lines=_with_counted_runs(known.lines, traffic, file),
-        atomics=tuple(_with_addresses(atomic, by_argument) for atomic in facts.atomics),
-        shared=_shared_facts(rows),
+        atomics=tuple(with_addresses(atomic, by_argument) for atomic in known.atomics),
+        shared=_shared_facts(line_rows(traffic, file)),
         footprint_bytes=footprint,
         dram_bytes=fetched + _repeated_dram_bytes(known),
         has_traffic=True,
         longest=_runs_of_longest(traffic, facts.programs, file),
         unknown=(*known.unknown, *_unknown_sentences(traffic)),
-    )
-
-
-def _with_counted_trips(facts: Facts, guessed: Sequence[AccessFacts]) -> Facts:
-    """Return facts with trip counts as the traffic counted them, where ``guessed`` accesses had assumed ones.
-
-    An access was executed as often as its requests say; what else is in its loop, equally often.
-    """
-    ratios = {}
-    for before, access in zip(guessed, facts.accesses, strict=True):
-        if not before.knows_trips and access.requests and before.requests and access.requests != before.requests:
-            by_bytes = before.is_async or before.width_bytes >= WARP_THREADS
-            ratios[before.trips] = access.bytes / before.bytes if by_bytes else access.requests / before.requests
-    if not ratios:
-        return facts
-
-    def ratio(trips: float, *, knows_trips: bool = False) -> float:
-        nearest = min(ratios, key=lambda known: abs(math.log(known / max(trips, 1.0))))
-        return 1.0 if knows_trips else ratios[nearest]
-
-    by_line = {line.line: ratio(line.trips, knows_trips=line.knows_trips) for line in facts.lines}
-    return replace(
-        facts,
-        accesses=tuple(
-            replace(a, trips=a.trips * ratio(a.trips, knows_trips=a.knows_trips), knows_trips=True)
-            for a in facts.accesses
-        ),
-        lines=tuple(line.scaled_by(by_line[line.line]) for line in facts.lines),
-        dots=tuple(replace(dot, flops=dot.flops * by_line.get(dot.line, 1.0)) for dot in facts.dots),
-        reductions=tuple(
-            replace(r, trips=r.trips * ratio(r.trips, knows_trips=r.knows_trips), knows_trips=True)
-            for r in facts.reductions
-        ),
-        loop_trips=facts.loop_trips * ratio(max(ratios)),
-        unknown=tuple(reason for reason in facts.unknown if not reason.startswith(ASSUMED_TRIPS)),
-    )
-
-
-def _with_counted_runs(lines: Iterable[LineFacts], traffic: Traffic, file: str) -> tuple[LineFacts, ...]:
-    """Return lines with their machine instructions as often as the PTX of each line was run."""
-    instructions, executed = Counter[Line](), dict[Line, float]()
-    for run in traffic.line_runs:
-        line = own_line_among([(run.file, run.line), *run.calls], file)
-        instructions[line] += run.instructions
-        executed[line] = executed.get(line, 0.0) + run.executed
-    return tuple(
-        line.scaled_by(executed[line.line] / instructions[line.line] / line.copies / line.runs)
-        if executed.get(line.line) and line.runs
-        else line
-        for line in lines
     )
 
 
@@ -287,44 +228,6 @@ def _with_counted_bytes(
     reads = access.operation == "load"
     touched = _touched_bytes(traffic, sizes, reads=reads, writes=not reads)
     return replace(access, touched_bytes=touched, sector_bytes=float(traffic.footprint_bytes))
-
-
-def _with_traffic_rows(access: AccessFacts, rows: list[tuple[Line, TrafficRow]]) -> AccessFacts:
-    key = (access.line, "global", access.operation)
-    own = [
-        row for line, row in rows if (line, row.space, row.operation) == key and row.argument in {access.argument, None}
-    ]
-    if not own:
-        return access
-    used = float(sum(row.bytes_used for row in own))
-    copies = max(1.0, used / access.bytes) if access.is_replicated and access.bytes else 1.0
-    return replace(
-        access,
-        sectors=float(sum(row.sectors for row in own)),
-        ideal_sectors=float(sum(row.ideal_sectors for row in own)),
-        requests=float(sum(row.requests for row in own)),
-        bytes=used / copies,
-        copies=copies,
-        lanes_off=max(0.0, 1 - used / access.bytes) if access.bytes and not access.is_replicated else 0.0,
-        lane_step_bytes=_lane_step_bytes(own),
-    )
-
-
-def _lane_step_bytes(rows: Iterable[TrafficRow]) -> float | None:
-    """Return the median distance in bytes between neighbouring threads in the request with most sectors."""
-    examples = [row.example for row in rows if row.example is not None]
-    worst = max(examples, key=lambda example: example.sectors, default=None)
-    offsets = [] if worst is None else [offset for offset in worst.offsets if offset is not None]
-    steps = [abs(after - before) for before, after in pairwise(offsets)]
-    return float(median(steps)) if steps else None
-
-
-def _with_addresses(atomic: AtomicFacts, by_argument: Mapping[str, ArgumentTraffic]) -> AtomicFacts:
-    """Return atomics with the number of their addresses: the elements of the argument that are written."""
-    traffic = by_argument.get(atomic.argument)
-    if traffic is None or atomic.addresses is not None:
-        return atomic
-    return replace(atomic, addresses=float(max(1, traffic.elements - (traffic.never_written or 0))))
 
 
 def _shared_facts(rows: Iterable[tuple[Line, TrafficRow]]) -> tuple[SharedFacts, ...]:

@@ -207,13 +207,18 @@ def no_pipeline(facts: Facts) -> PerformanceFinding | None:
         loop_trips=facts.loop_trips / _STAGES,
         accesses=tuple(replace(a, is_async=a.is_async or a in waiting) for a in facts.accesses),
     )
-    figures = {"iterations": worst.trips, "KiB in flight": in_flight / 1024}
+    figures = {**iterations_figure(worst), "KiB in flight": in_flight / 1024}
     return PerformanceFinding(Cause.NO_PIPELINE, worst.line, text, figures, fixed)
 
 
 def iterations_text(repeated: AccessFacts | ReductionFacts) -> str:
     """Return ``each of 64 iterations``; without the number where it is a guess."""
     return f"each of {count_text(repeated.trips)} iterations" if repeated.knows_trips else "every iteration"
+
+
+def iterations_figure(repeated: AccessFacts | ReductionFacts) -> dict[str, float]:
+    """Return the iterations as evidence; nothing where they are a guess."""
+    return {"iterations": repeated.trips} if repeated.knows_trips else {}
 
 
 _LEAST_ASYNC_BYTES = 4  # of cp.async. PTX ISA, "cp.async"
@@ -256,12 +261,16 @@ def contended_atomics(facts: Facts) -> PerformanceFinding | None:
     if not contended or times.atomics < 0.3 * times.longest:
         return None
     worst = max(contended, key=lambda atomic: atomic.updates_per_address)
-    alike = [a for a in contended if (a.updates, a.addresses) == (worst.updates, worst.addresses)]
+    figures_of = attrgetter("updates", "addresses", "knows_updates")
+    alike = [atomic for atomic in contended if figures_of(atomic) == figures_of(worst)]
     many, count = worst.updates / facts.programs, worst.addresses or 1
     where = "one address" if count == 1 else f"{count_text(count)} addresses"
+    updates, per_program = f"{count_text(worst.updates)} atomic updates", f", {count_text(many)} per program"
+    if not worst.knows_updates:
+        updates, per_program = "Atomic updates", ""
     text = (
-        f"{count_text(worst.updates)} atomic updates of {places_text(alike)} at {where}"
-        f"{' each' if len(alike) > 1 else ''}, {count_text(many)} per program; updates of one address are "
+        f"{updates} of {places_text(alike)} at {where}"
+        f"{' each' if len(alike) > 1 else ''}{per_program}; updates of one address are "
         "serialized. Reduce first, with tl.sum (or tl.histogram) over the block, then one atomic per program."
     )
     changed = tuple(
@@ -278,9 +287,8 @@ def contended_atomics(facts: Facts) -> PerformanceFinding | None:
         own,
         lambda access: replace(access, sectors=access.sectors * left, requests=access.requests * left),
     )
-    return PerformanceFinding(
-        Cause.ATOMICS, worst.line, text, {"updates of each address": worst.updates_per_address}, fixed
-    )
+    figures = {"updates of each address": worst.updates_per_address} if worst.knows_updates else {}
+    return PerformanceFinding(Cause.ATOMICS, worst.line, text, figures, fixed)
 
 
 MEMORY_RULES = {

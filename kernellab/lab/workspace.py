@@ -59,9 +59,9 @@ class Workspace:
         wanted = str(target or self.settings.target or "")
         self._wanted = (well_formed_target(wanted) or parse_target(wanted)) if wanted else None
         self._model = model_name(wanted)
-        kept = Path(store or self.settings.store)
-        self._scratch = run_uninterrupted(Scratch) if in_memory(kept) else None
-        folder = self._scratch.path if self._scratch else kept
+        chosen = Path(store or self.settings.store)
+        self._scratch = run_uninterrupted(Scratch) if in_memory(chosen) else None
+        folder = self._scratch.path if self._scratch else chosen
         self._pool = Pool(COMPILE_WORKER, self.settings.compile_workers)
         self._pool.server.preload(modules_ahead())
         self._interpreter = Interpreter(Worker(INTERPRET_WORKER, self._pool.server), self.settings.timeout_s)

@@ -241,7 +241,7 @@ def has_flops(figures: Figures, finding: PerformanceFinding, why: Explanation) -
 def has_trips(figures: Figures, finding: PerformanceFinding, why: Explanation) -> bool:
     repeated = [(each.line, each.trips) for each in why.facts.accesses if each.in_loop]
     repeated += [(each.line, each.trips) for each in why.facts.reductions if each.in_loop]
-    return (finding.line, figures["iterations"]) in repeated
+    return "iterations" not in figures or (finding.line, figures["iterations"]) in repeated
 
 
 def is_in_flight(figures: Figures, finding: PerformanceFinding, why: Explanation) -> bool:
@@ -285,7 +285,8 @@ def has_wavefronts(figures: Figures, finding: PerformanceFinding, why: Explanati
 
 def has_updates(figures: Figures, finding: PerformanceFinding, why: Explanation) -> bool:
     own = [each for each in why.facts.atomics if each.line == finding.line]
-    return any(each.updates_per_address == figures["updates of each address"] for each in own)
+    told = figures.get("updates of each address")
+    return any(told == each.updates_per_address if each.knows_updates else told is None for each in own)
 
 
 def has_times(figures: Figures, finding: PerformanceFinding, why: Explanation) -> bool:

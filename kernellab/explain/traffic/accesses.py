@@ -18,7 +18,7 @@ from kernellab.explain.traffic.counting import (
     global_count,
 )
 from kernellab.explain.traffic.execution import AccessOperation, Execution, access_bytes, execute
-from kernellab.explain.traffic.loops import BlockRuns
+from kernellab.explain.traffic.loops import BlockRuns, active_warps
 from kernellab.explain.traffic.machine import Machine, UnknownOperand, UnknownValue
 from kernellab.explain.traffic.memory import TAG_SHIFT, LaunchMemory, SharedMemory
 from kernellab.explain.traffic.parameters import REPLACED_WORDS, TENSOR_MAP_BYTES, PtxLaunch, TensorMaps
@@ -48,12 +48,16 @@ class WarpExample:
 
 @dataclass(slots=True)
 class CountedAccess:
-    """The accesses of one instruction in one memory space. ``tags`` are the arguments, by the top bits of addresses."""
+    """The accesses of one instruction, the one at ``position``, in one memory space.
+
+    ``tags`` are the arguments, by the top bits of addresses.
+    """
 
     instruction: PtxInstruction
     operation: AccessOperation
     space: MemorySpace
     size_bytes: int
+    position: int
     count: Count = field(default_factory=Count)
     tags: set[int] = field(default_factory=set)
     example: WarpExample | None = None
@@ -68,6 +72,7 @@ class Trace:
     ``runs`` counts how often blocks were run, ``all_runs`` how often they would be if loops had not been cut short, and
     with ``counts_all_runs``, by all programs. With ``may_miss_longest``, a program that was not run may be longer than
     all that were.
+    ``reached_warps`` counts, by the position of an access, the warps that came to it, also those with all lanes masked.
     """
 
     launch: PtxLaunch
@@ -85,6 +90,7 @@ class Trace:
     all_runs: BlockRuns | None = None
     counts_all_runs: bool = False
     may_miss_longest: bool = False
+    reached_warps: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.runs = BlockRuns(self.launch.kernel)
@@ -138,6 +144,7 @@ class Trace:
             active = machine.active_threads(instruction, mask)
             if active is None or active.any():
                 self._count(Execution(machine, number, instruction, active))
+            self.reached_warps[number] = self.reached_warps.get(number, 0) + active_warps(mask, machine.shape)
         except UnknownOperand as unknown:
             self.unknown[instruction.location.line, f"it depends on {unknown}"] = None
             machine.put_unknown(destination_of(instruction), str(unknown))
@@ -316,5 +323,5 @@ class Trace:
     ) -> CountedAccess:
         place = (execution.number, space + key)
         if place not in self.by_instruction:
-            self.by_instruction[place] = CountedAccess(execution.instruction, operation, space, size)
+            self.by_instruction[place] = CountedAccess(execution.instruction, operation, space, size, execution.number)
         return self.by_instruction[place]

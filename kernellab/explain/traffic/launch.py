@@ -14,7 +14,7 @@ from kernellab.compile.types import Compiled
 from kernellab.errors import plural
 from kernellab.explain.traffic.accesses import CountedAccess, MemorySpace, Trace
 from kernellab.explain.traffic.arithmetic import Array
-from kernellab.explain.traffic.counting import Count, Coverage
+from kernellab.explain.traffic.counting import WARP, Count, Coverage
 from kernellab.explain.traffic.execution import AccessOperation
 from kernellab.explain.traffic.loops import BlockRuns, control_of, loops_of
 from kernellab.explain.traffic.machine import CannotTrace, Handler, Machine
@@ -22,7 +22,7 @@ from kernellab.explain.traffic.machine_code import combined_atomics, differences
 from kernellab.explain.traffic.memory import StaleValueError
 from kernellab.explain.traffic.parameters import SCRATCH, PtxLaunch, bind_arguments, runtime_arguments
 from kernellab.explain.traffic.program_lengths import program_lengths, varying_control
-from kernellab.explain.traffic.relevance import Relevance, pointer_loads, relevance_of, skipped_blocks
+from kernellab.explain.traffic.relevance import Relevance, is_shared, pointer_loads, relevance_of, skipped_blocks
 from kernellab.explain.traffic.result import DESCRIPTOR, ArgumentTraffic, LineRuns, Traffic, TrafficRow, UnknownTraffic
 from kernellab.ir.effects import REACHED
 from kernellab.ir.graph import Location, calls_of, place_of
@@ -291,7 +291,26 @@ def rows_of(trace: Trace) -> tuple[TrafficRow, ...]:
         key = (place.line or 0, place.file, access.operation, access.space, argument)
         groups.setdefault(key, []).append(access)
     order = sorted(groups, key=lambda key: (key[1] or "", key[0], key[3], key[2], key[4] or ""))
-    return tuple(_traffic_row(key, groups[key], trace) for key in order)
+    reached = _reached_warps(trace)
+    return tuple(_traffic_row(key, groups[key], trace, reached) for key in order)
+
+
+def _reached_warps(trace: Trace) -> Mapping[int, int]:
+    """Return the warps that came to each counted access, by its position.
+
+    What a mask always switched off has no count of its own: it is a part of the nearest access of its source.
+    """
+    reached = {access.position: 0 for access in trace.accesses if access.space == "global"}
+    instructions = tuple(trace.launch.kernel.instructions)
+    by_source: dict[tuple[Location, str], list[int]] = {}
+    for position in reached:
+        by_source.setdefault((instructions[position].location, instructions[position].name), []).append(position)
+    for position, warps in trace.reached_warps.items():
+        own = by_source.get((instructions[position].location, instructions[position].name), ())
+        if position in reached or (own and not is_shared(instructions[position])):
+            nearest = min(own, key=lambda other: abs(other - position))
+            reached[nearest] += warps
+    return reached
 
 
 def _argument_of(access: CountedAccess, trace: Trace) -> str | None:
@@ -303,7 +322,7 @@ def _argument_of(access: CountedAccess, trace: Trace) -> str | None:
     return " or ".join(sorted(names)) or None
 
 
-def _traffic_row(key: _Key, accesses: Sequence[CountedAccess], trace: Trace) -> TrafficRow:
+def _traffic_row(key: _Key, accesses: Sequence[CountedAccess], trace: Trace, reached: Mapping[int, int]) -> TrafficRow:
     line, file, operation, space, argument = key
     scale = trace.scale
     count = Count()
@@ -313,7 +332,8 @@ def _traffic_row(key: _Key, accesses: Sequence[CountedAccess], trace: Trace) -> 
     moved = count.wavefronts * _WAVEFRONT_BYTES if is_shared else count.sectors * SECTOR_BYTES
     useful = (count.ideal_wavefronts, count.wavefronts) if is_shared else (count.ideal_sectors, count.sectors)
     examples = [access.example for access in accesses if access.example is not None]
-    location = accesses[0].instruction.location
+    location, runs = accesses[0].instruction.location, trace.all_runs or trace.runs
+    lane_bytes, reached_bytes = zip(*(_lane_bytes(access, trace, reached) for access in accesses), strict=True)
     return TrafficRow(
         line=line or None,
         file=file,
@@ -332,7 +352,18 @@ def _traffic_row(key: _Key, accesses: Sequence[CountedAccess], trace: Trace) -> 
         instruction=", ".join(dict.fromkeys(access.instruction.opcode for access in accesses)),
         calls=tuple((call.file, call.line) for call in calls_of(place_of(location))),
         example=max(examples, key=lambda example: example.sectors, default=None),
+        lane_bytes=sum(lane_bytes) * scale,
+        reached_bytes=sum(reached_bytes) * scale,
+        runs=max(float(runs.programs[access.instruction.block]) for access in accesses) * scale,
     )
+
+
+def _lane_bytes(access: CountedAccess, trace: Trace, reached: Mapping[int, int]) -> tuple[float, float]:
+    """Return the bytes of the active lanes of an access, and with those of masked ones; 0 of boxes, which have none."""
+    if {"tensor", "bulk"} & set(access.instruction.parts):
+        return 0.0, 0.0
+    bytes_counted = access.size_bytes * trace.rounds_of(access.instruction.block)
+    return access.count.lanes * bytes_counted, reached.get(access.position, 0) * WARP * bytes_counted
 
 
 def _line_runs(trace: Trace) -> tuple[LineRuns, ...]:
@@ -340,16 +371,17 @@ def _line_runs(trace: Trace) -> tuple[LineRuns, ...]:
     kernel, runs = trace.launch.kernel, trace.all_runs or trace.runs
     skipped = skipped_blocks(kernel, trace.relevance)
     by_block = [*zip(runs.warps.tolist(), runs.longest.tolist(), strict=True)]
-    counts: dict[Location, list[tuple[float, float]]] = {}
+    blocks: dict[Location, list[int]] = {}
     for instruction in kernel.instructions:
-        if instruction.block not in skipped:
-            counts.setdefault(instruction.location, []).append(by_block[instruction.block])
+        blocks.setdefault(instruction.location, []).append(instruction.block)
     lines = []
-    for location, executed in counts.items():
-        place = place_of(location)
+    for location, own in blocks.items():
+        place, followed = place_of(location), [block for block in own if block not in skipped]
         calls = tuple((call.file, call.line) for call in calls_of(place))
-        of_all, of_longest = (sum(of_one) for of_one in zip(*executed, strict=True))
-        lines.append(LineRuns(place.line, place.file, calls, len(executed), of_all * trace.scale, of_longest))
+        executed, of_longest = (sum(by_block[block][part] for block in followed) for part in (0, 1))
+        most = max(float(runs.programs[block]) for block in own) * trace.scale if len(followed) == len(own) else None
+        place_and_calls = place.line, place.file, calls
+        lines.append(LineRuns(*place_and_calls, len(followed), executed * trace.scale, of_longest, most))
     return tuple(lines)
 
 

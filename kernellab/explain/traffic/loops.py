@@ -65,7 +65,7 @@ _WARP = 32
 
 @dataclass(slots=True)
 class BlockRuns:
-    """Counts the warps that run each block of a kernel; a loop ends after ``most_rounds``.
+    """Counts the warps and the programs that run each block of a kernel; a loop ends after ``most_rounds``.
 
     ``warps`` are those of all programs, ``longest`` those of the program that runs the most instructions.
     """
@@ -75,6 +75,7 @@ class BlockRuns:
     warps: Array = field(init=False)
     longest: Array = field(init=False)
     longest_program: int = 0
+    programs: Array = field(init=False)
     loops: Mapping[int, Loop] = field(init=False)
     _entered: dict[int, float] = field(default_factory=dict)
     _rounds: dict[int, int] = field(default_factory=dict)
@@ -82,7 +83,7 @@ class BlockRuns:
     _by_program: Array = field(init=False)
 
     def __post_init__(self) -> None:
-        self.warps, self.longest = np.zeros(len(self.kernel.blocks)), np.zeros(len(self.kernel.blocks))
+        self.warps, self.longest, self.programs = np.zeros((3, len(self.kernel.blocks)))
         self._by_program = np.zeros((len(self.kernel.blocks), 0))
         self.loops = loops_of(self.kernel)
 
@@ -99,10 +100,11 @@ class BlockRuns:
 
     def enter(self, block: int, mask: Array | None, shape: tuple[int, int]) -> None:
         """Count a block that the threads of ``mask``, or all of a batch of ``shape`` run."""
-        by_program = _active_warps(mask, shape)
+        by_program = _warps_by_program(mask, shape)
         self._by_program[block] += by_program
         warps = by_program * shape[0] if isinstance(by_program, int) else int(by_program.sum())
         self.warps[block] += warps
+        self.programs[block] += _active_programs(mask, shape[0])
         for loop in self.loops.values():
             if loop.first == block and not loop.first <= self._before <= loop.last:
                 self._rounds[loop.last] = 0
@@ -122,7 +124,7 @@ class BlockRuns:
         return self.loops[block].exit if self._rounds[block] >= self.most_rounds else None
 
 
-def _active_warps(mask: Array | None, shape: tuple[int, int]) -> Array | int:
+def _warps_by_program(mask: Array | None, shape: tuple[int, int]) -> Array | int:
     """Return the warps of each program with a thread in ``mask``, one number where all programs are alike.
 
     The axes of the mask may be 1 where all are alike.
@@ -136,3 +138,19 @@ def _active_warps(mask: Array | None, shape: tuple[int, int]) -> Array | int:
     else:
         alive = mask.any(axis=1) * warps
     return int(alive[0]) if len(mask) == 1 < programs else alive
+
+
+def active_warps(mask: Array | None, shape: tuple[int, int]) -> int:
+    """Return the number of warps with a thread in ``mask``; its axes may be 1 where all are alike."""
+    programs, threads = shape
+    warps = max(1, threads // _WARP)
+    if mask is None:
+        return programs * warps
+    by_warp = mask.shape[1] == threads and threads >= _WARP
+    alive = mask.reshape(len(mask), warps, -1).any(axis=2) if by_warp else mask.any(axis=1)
+    return int(np.count_nonzero(alive)) * (programs // len(mask)) * (1 if by_warp else warps)
+
+
+def _active_programs(mask: Array | None, programs: int) -> int:
+    """Return the number of programs with a thread in ``mask``."""
+    return programs if mask is None else int(np.count_nonzero(mask.any(axis=1))) * (programs // len(mask))

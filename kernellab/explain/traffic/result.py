@@ -32,6 +32,9 @@ class TrafficRow:
     its argument, with the wavefronts of its writes. ``lanes_off`` is the share of masked threads in the warps that
     accessed memory. ``argument`` is None in shared memory. ``example`` is the request with most sectors of the first
     program.
+
+    ``lane_bytes`` are those of the active threads, each thread's own, and ``reached_bytes`` with those of the masked
+    threads of all warps that came there; both are 0 of boxes of tensor maps. ``runs`` is how often programs came there.
     """
 
     line: int | None
@@ -51,6 +54,9 @@ class TrafficRow:
     instruction: str
     calls: tuple[tuple[str | None, int | None], ...] = ()
     example: WarpExample | None = None
+    lane_bytes: float = 0.0
+    reached_bytes: float = 0.0
+    runs: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +93,7 @@ class LineRuns:
 
     ``of_longest`` is how many the warps of the longest program execute.
     Instructions that decide no traffic, in branches and loops of their own, are left out: they are not followed.
+    ``runs`` is how often programs run the line: its most executed instruction; None where some are left out.
     """
 
     line: int | None
@@ -95,6 +102,7 @@ class LineRuns:
     instructions: int
     executed: float
     of_longest: float = 0.0
+    runs: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +114,9 @@ class UnknownTraffic:
 
     def __str__(self) -> str:
         return self.reason if self.line is None else f"line {self.line}: {self.reason}"
+
+
+_HIDDEN = {"calls", "example", "lane_bytes", "reached_bytes", "runs"}
 
 
 @dataclass(frozen=True)
@@ -146,7 +157,7 @@ class Traffic(Drawable):
     @cached_property
     def frame(self) -> pandas.DataFrame:
         """A row per access, by line."""
-        return _frame(TrafficRow, self.rows, {"calls", "example"}, {"efficiency": "float64", "line": "Int64"})
+        return _frame(TrafficRow, self.rows, _HIDDEN, {"efficiency": "float64", "line": "Int64"})
 
     @cached_property
     def argument_frame(self) -> pandas.DataFrame:
