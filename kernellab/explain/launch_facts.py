@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -194,12 +194,12 @@ def with_traffic(facts: Facts, traffic: Traffic, graph: Graph, sizes: Mapping[st
 
 def _runs_of_longest(traffic: Traffic, programs: int, file: str) -> Mapping[Line, float]:
     """Return how often the longest program executes each line, over the mean; empty where all programs are alike."""
-    mean, longest = Counter[Line](), Counter[Line]()
+    mean, longest = defaultdict[Line, float](float), defaultdict[Line, float](float)
     for run in traffic.line_runs:
         line = own_line_among([(run.file, run.line), *run.calls], file)
         mean[line] += run.executed / programs
         longest[line] += run.of_longest
-    if longest.total() <= _ALIKE * mean.total():
+    if sum(longest.values()) <= _ALIKE * sum(mean.values()):
         return {}
     return {line: longest[line] / mean[line] for line in mean if mean[line]}
 

@@ -133,8 +133,9 @@ def _warps_by_program(mask: Array | None, shape: tuple[int, int]) -> Array | int
     warps = max(1, threads // _WARP)
     if mask is None:
         return warps
+    alive: Any
     if mask.shape[1] == threads and threads >= _WARP:
-        alive: Array = np.count_nonzero(mask.reshape(len(mask), warps, -1).any(axis=2), axis=1)
+        alive = mask.reshape(len(mask), warps, -1).any(axis=2).sum(axis=1)
     else:
         alive = mask.any(axis=1) * warps
     return int(alive[0]) if len(mask) == 1 < programs else alive
