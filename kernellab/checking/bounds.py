@@ -37,7 +37,7 @@ class OperationMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 @dataclass(frozen=True, slots=True)
 class Origins:
-    """Which tensors a kernel reads, too: those whose memory has an address in ``exact``, None for all.
+    """The tensors that a kernel reads, too: those with memory at an address in ``exact``, None for all.
 
     Others were computed before, in an unknown way: they have the default tolerance of their format, or of ``coarsest``
     where that is the coarser one, as float64 says nothing about a kernel that computes in float32.

@@ -78,7 +78,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 
 def _repetition(words: Sequence[str], rest: Sequence[str]) -> str:
-    """Return how to write NAME=V that follow the NAME=V of an option, or ""."""
+    """Return the right spelling of NAME=V that follow the NAME=V of an option, or ""."""
     before = list(words[: words.index(rest[0])])
     option, _, first = before.pop().partition("=") if before and before[-1].startswith("--") else ("", "", "")
     if not first and len(before) > 1:

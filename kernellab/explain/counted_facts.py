@@ -20,7 +20,7 @@ LineRows = Sequence[tuple[Line, TrafficRow]]
 
 @dataclass(frozen=True, slots=True)
 class LineCount:
-    """What was counted of a line: PTX instructions, their executions by warps, and runs by programs or None."""
+    """The counts of a line: PTX instructions, their executions by warps, and runs by programs or None."""
 
     instructions: int
     executed: float
@@ -33,7 +33,7 @@ def line_rows(traffic: Traffic, file: str) -> LineRows:
 
 
 def line_counts(traffic: Traffic, file: str) -> Mapping[Line, LineCount]:
-    """Return what was counted of each line of the kernel's own file."""
+    """Return the counts of each line of the kernel's own file."""
     counts: dict[Line, LineCount] = {}
     for run in traffic.line_runs:
         line = own_line_among([(run.file, run.line), *run.calls], file)
@@ -44,7 +44,7 @@ def line_counts(traffic: Traffic, file: str) -> Mapping[Line, LineCount]:
 
 
 def with_counted_executions(facts: Facts, traffic: Traffic, file: str) -> Facts:
-    """Return facts whose accesses, atomics, products and reductions are executed as often as was counted.
+    """Return facts with accesses, atomics, products and reductions executed as often as was counted.
 
     What no program executed is left out, unless parts of the traffic are unknown.
     """
@@ -98,7 +98,7 @@ def _own_rows(line: Line, operation: str, argument: str, rows: LineRows) -> list
 
 
 def _counted_trips(access: AccessFacts, rows: Sequence[TrafficRow], facts: Facts) -> float:
-    """Return how often a program executes an access, on average.
+    """Return the executions of an access by a program, on average.
 
     Its instructions run as often, masked or not; a constant loop that the compiler unrolled has several of them, which
     shows in the bytes of all lanes, if each element has one lane.
@@ -177,12 +177,12 @@ def _counted_reduction(
 
 
 def assumed_trips(lines: Iterable[Line], reason: str) -> str:
-    """Return the sentence on lines whose trip counts are assumed, and why."""
+    """Return the sentence on lines with assumed trip counts, and why."""
     return f"{_ASSUMED_TRIPS} 8 in {lines_text(lines)}: {reason}."
 
 
 def _left_unknown(unknown: Iterable[str], guessed: Sequence[Line]) -> tuple[str, ...]:
-    """Return sentences on what is unknown, with those lines whose trip counts are still assumed."""
+    """Return sentences on what is unknown, with those lines that still have assumed trip counts."""
     sentences = []
     for sentence in unknown:
         if sentence.startswith(_ASSUMED_TRIPS):

@@ -193,7 +193,7 @@ def with_traffic(facts: Facts, traffic: Traffic, graph: Graph, sizes: Mapping[st
 
 
 def _runs_of_longest(traffic: Traffic, programs: int, file: str) -> Mapping[Line, float]:
-    """Return how often the longest program executes each line, over the mean; empty where all programs are alike."""
+    """Return the executions of each line by the longest program, over the mean; empty where all are alike."""
     mean, longest = defaultdict[Line, float](float), defaultdict[Line, float](float)
     for run in traffic.line_runs:
         line = own_line_among([(run.file, run.line), *run.calls], file)

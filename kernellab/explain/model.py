@@ -163,7 +163,7 @@ def longest_program(facts: Facts) -> Facts:
 
 
 def _times_of_alike(facts: Facts) -> Times:
-    """Return the times of the units for a launch whose programs are alike."""
+    """Return the times of the units for a launch of programs that are alike."""
     device, busy = facts.device, facts.busy_multiprocessors
     cycles = device.clock_hz * busy / _unevenness(facts)
     return Times(

@@ -351,7 +351,7 @@ def _note_on_grid(
 
 
 def _split_size(subject: Subject, grid: tuple[int, ...], block: Control, values: Mapping[str, Any]) -> str | None:
-    """Return the name of the integer argument whose ``cdiv`` by the block is the grid; None where there is none."""
+    """Return the name of the integer argument with the grid as its ``cdiv`` by the block; None where there is none."""
     if block.start <= 0 or any(extent != 1 for extent in grid[1:]):
         return None
     sizes = (name for name in subject.parameters if name != block.name and _is_integer(values.get(name)))

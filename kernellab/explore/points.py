@@ -342,7 +342,7 @@ def _reason_not_kept(evaluation: Evaluation) -> str:
 
 
 def _unchecked_words(differing: Sequence[Evaluation]) -> str:
-    """Return a warning on a point whose outputs no reference was compared with."""
+    """Return a warning on a point with outputs that were not compared with a reference."""
     if not differing:
         return "Its outputs were not checked."
     those = ", ".join(evaluation.point.text for evaluation in differing[:_MOST_KEPT])

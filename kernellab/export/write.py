@@ -102,7 +102,7 @@ def export(context: ExportContext, version: Version, to: str | Path | None, kind
 
 
 def _written_kind(recorded: RecordedVersion, kind: str | None) -> tuple[str, tuple[str, ...]]:
-    """Return what a file is, and a remark if that is not the kind that was asked for."""
+    """Return the kind of a file, and a remark if that is not the one that was asked for."""
     is_tuned = any(isinstance(wrapper, Autotune) for wrapper in recorded.version.closure.wrappers)
     if is_tuned or kind not in (None, "autotune"):
         return kind or "autotune", ()
@@ -252,7 +252,7 @@ def _bundle_notes(context: ExportContext, recorded: RecordedVersion) -> tuple[st
 
 @dataclass(frozen=True, slots=True)
 class _Writer:
-    """What writes a kind of export: the end of its path, its content, and the remarks for the user."""
+    """The writer of a kind of export: the end of its path, its content, and the remarks for the user."""
 
     suffix: str
     content: Callable[[ExportContext, RecordedVersion], str | bytes | BinaryFiles]

@@ -65,7 +65,7 @@ def _is_by_thread(kernel: PtxKernel, control: Relevance) -> bool:
 
 
 def program_lengths(launch: PtxLaunch, control: Relevance, total: int, deadline: float) -> ProgramLengths | None:
-    """Return how often the programs of a launch run each block; None if one thread does not stand for its program."""
+    """Return the runs of each block by the programs of a launch; None if one thread does not stand for its program."""
     if _is_by_thread(launch.kernel, control):
         return None
     runs, left, is_complete = BlockRuns(launch.kernel), _MOST_LANE_STEPS, True

@@ -68,7 +68,7 @@ class Stage:
 
     @cached_property
     def instructions(self) -> int | None:
-        """The number of instructions, or of operations of an IR; None of a stage whose text has no reader of them."""
+        """The number of instructions, or of operations of an IR; None of a stage without a reader of them."""
         if not counts_instructions(self.name):
             return None
         return sum(profile.instructions for profile in self.profiles.values())
