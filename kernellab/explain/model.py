@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 
-from kernellab.explain.facts import WARP_THREADS, AccessFacts, Facts
+from kernellab.explain.facts import WARP_THREADS, AccessFacts, Facts, LineFacts
 from kernellab.explain.hbm import hbm_seconds
 
 _SCHEDULERS = 4  # of a multiprocessor; each issues one instruction a cycle
@@ -141,14 +141,15 @@ def times_of(facts: Facts) -> Times:
 
 def longest_program(facts: Facts) -> Facts:
     """Return the facts of a launch of the longest program alone, without its atomics."""
-    waits = sum(line.load_waits for line in facts.lines if line.in_loop)
-    rounds = facts.loop_trips - waits / _warps(facts)  # that wait for no load of a line
+    in_loop, single = _load_waits(facts.lines)
+    rounds = facts.loop_trips - in_loop / _warps(facts)  # that wait for no load of a line
     longest = max((facts.longest.get(line.line, 1.0) for line in facts.lines if line.in_loop), default=1.0)
 
     def share(line: int | None) -> float:
         return facts.longest.get(line, 1.0) / facts.programs
 
-    own = [line.scaled_by(share(line.line)) for line in facts.lines]
+    own = tuple(line.scaled_by(share(line.line)) for line in facts.lines)
+    own_in_loop, own_single = _load_waits(own)
     return replace(
         facts,
         programs=1,
@@ -156,10 +157,17 @@ def longest_program(facts: Facts) -> Facts:
         accesses=tuple(access.scaled_by(share(access.line)) for access in facts.accesses),
         shared=tuple(access.scaled_by(share(access.line)) for access in facts.shared),
         dots=tuple(replace(dot, flops=dot.flops * share(dot.line)) for dot in facts.dots),
-        lines=tuple(own),
+        lines=own,
         atomics=(),
-        loop_trips=rounds * longest + sum(line.load_waits for line in own if line.in_loop) / facts.warps,
+        loop_trips=rounds * longest + own_in_loop / facts.warps,
+        single_waits=facts.single_waits - single / _warps(facts) + own_single / facts.warps,
     )
+
+
+def _load_waits(lines: Sequence[LineFacts]) -> tuple[float, float]:
+    """Return the waits for loads of lines in loops, and of the others."""
+    in_loop = sum(line.load_waits for line in lines if line.in_loop)
+    return in_loop, sum(line.load_waits for line in lines) - in_loop
 
 
 def _times_of_alike(facts: Facts) -> Times:
