@@ -25,9 +25,9 @@ class Settings:
     none is named (None: the GPU if there is one), ``compile_workers`` the size of the compile pool, ``timeout_s`` the
     limit of a job, ``isolate`` whether first launches on a GPU are tried in a process of their own, ``progress``
     whether what takes its time shows how far it has come, ``predict`` whether cards and sliders predict times for a GPU
-    that is not here. ``cache_bytes`` bounds what can be made again: compiled kernels, and as much once
-    more for rows of the history; kernels are never deleted for it. ``notebook`` is the file name of the notebook that
-    this process runs, where Jupyter says it.
+    that is not here. ``cache_bytes`` bounds what can be made again: compiled kernels, and as much once more for rows of
+    the history; kernels are never deleted for it. ``notebook`` is the file name of the notebook that this process runs,
+    where Jupyter says it.
     """
 
     store: Path

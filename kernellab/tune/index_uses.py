@@ -131,16 +131,16 @@ class IndexUses:
 
     def _addresses(self, operation: Operation) -> bool:
         """Whether an access in the same round of all loops has an address that follows from an operation."""
-        reached = self._reached(operation)
+        reached = self._values_after(operation)
         return any(access.operands[0] in reached for access in self.differences.facts.accesses)
 
     def _is_stored(self, operation: Operation) -> bool:
         """Whether an access in the same round of all loops stores what follows from an operation."""
-        reached = self._reached(operation)
+        reached = self._values_after(operation)
         places = [(access, MEMORY[access.name].value) for access in self.differences.facts.accesses]
         return any(place is not None and access.operands[place] in reached for access, place in places)
 
-    def _reached(self, operation: Operation) -> frozenset[int]:
+    def _values_after(self, operation: Operation) -> frozenset[int]:
         return self.differences.facts.values_from(operation.results, carried=False, without=frozenset(MEMORY))
 
 

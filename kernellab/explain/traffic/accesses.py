@@ -144,7 +144,9 @@ class Trace:
             active = machine.active_threads(instruction, mask)
             if active is None or active.any():
                 self._count(Execution(machine, number, instruction, active))
-            self.reached_warps[number] = self.reached_warps.get(number, 0) + active_warps(mask, machine.shape)
+            self.reached_warps[number] = self.reached_warps.get(number, 0) + int(
+                active_warps(mask, machine.shape).sum()
+            )
         except UnknownOperand as unknown:
             self.unknown[instruction.location.line, f"it depends on {unknown}"] = None
             machine.put_unknown(destination_of(instruction), str(unknown))

@@ -380,8 +380,8 @@ def _line_runs(trace: Trace) -> tuple[LineRuns, ...]:
         calls = tuple((call.file, call.line) for call in calls_of(place))
         executed, of_longest = (sum(by_block[block][part] for block in followed) for part in (0, 1))
         most = max(float(runs.programs[block]) for block in own) * trace.scale if len(followed) == len(own) else None
-        place_and_calls = place.line, place.file, calls
-        lines.append(LineRuns(*place_and_calls, len(followed), executed * trace.scale, of_longest, most))
+        executed *= trace.scale
+        lines.append(LineRuns(place.line, place.file, calls, len(followed), executed, of_longest, most))
     return tuple(lines)
 
 

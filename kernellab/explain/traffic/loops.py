@@ -10,7 +10,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
@@ -101,11 +100,11 @@ class BlockRuns:
 
     def enter(self, block: int, mask: Array | None, shape: tuple[int, int]) -> None:
         """Count a block that the threads of ``mask``, or all of a batch of ``shape`` run."""
-        by_program = _warps_by_program(mask, shape)
-        self._by_program[block] += by_program
-        warps = by_program * shape[0] if isinstance(by_program, int) else int(by_program.sum())
+        warps_by_program = active_warps(mask, shape)
+        warps = int(warps_by_program.sum())
+        self._by_program[block] += warps_by_program
         self.warps[block] += warps
-        self.programs[block] += _active_programs(mask, shape[0])
+        self.programs[block] += np.count_nonzero(warps_by_program)
         for loop in self.loops.values():
             if loop.first == block and not loop.first <= self._before <= loop.last:
                 self._rounds[loop.last] = 0
@@ -125,34 +124,13 @@ class BlockRuns:
         return self.loops[block].exit if self._rounds[block] >= self.most_rounds else None
 
 
-def _warps_by_program(mask: Array | None, shape: tuple[int, int]) -> Array | int:
-    """Return the warps of each program with a thread in ``mask``, one number where all programs are alike.
-
-    The axes of the mask may be 1 where all are alike.
-    """
+def active_warps(mask: Array | None, shape: tuple[int, int]) -> Array:
+    """Return the number of warps with a thread in ``mask`` of each program; its axes may be 1 where all are alike."""
     programs, threads = shape
     warps = max(1, threads // _WARP)
     if mask is None:
-        return warps
-    alive: Any
-    if mask.shape[1] == threads and threads >= _WARP:
-        alive = mask.reshape(len(mask), warps, -1).any(axis=2).sum(axis=1)
-    else:
-        alive = mask.any(axis=1) * warps
-    return int(alive[0]) if len(mask) == 1 < programs else alive
-
-
-def active_warps(mask: Array | None, shape: tuple[int, int]) -> int:
-    """Return the number of warps with a thread in ``mask``; its axes may be 1 where all are alike."""
-    programs, threads = shape
-    warps = max(1, threads // _WARP)
-    if mask is None:
-        return programs * warps
-    by_warp = mask.shape[1] == threads and threads >= _WARP
-    alive = mask.reshape(len(mask), warps, -1).any(axis=2) if by_warp else mask.any(axis=1)
-    return int(np.count_nonzero(alive)) * (programs // len(mask)) * (1 if by_warp else warps)
-
-
-def _active_programs(mask: Array | None, programs: int) -> int:
-    """Return the number of programs with a thread in ``mask``."""
-    return programs if mask is None else int(np.count_nonzero(mask.any(axis=1))) * (programs // len(mask))
+        return np.full(programs, warps)
+    is_whole = mask.shape[1] == threads and threads >= _WARP
+    by_warp = mask.reshape(len(mask), warps, -1) if is_whole else mask[:, None, :]
+    active = np.count_nonzero(by_warp.any(axis=2), axis=1) * (1 if is_whole else warps)
+    return np.broadcast_to(active, programs)
