@@ -58,6 +58,20 @@ def test_only_the_whole_of_an_expression_has_the_name_of_its_variable(compiled: 
 
 
 @triton.jit
+def scaled(x, out, width):
+    i = tl.arange(0, 64)
+    loaded = tl.load(x + i)
+    scale = 1 / tl.sqrt(tl.sum(loaded * loaded) / width + 1e-6)
+    tl.store(out + i, loaded * scale)
+
+
+def test_an_expression_around_a_call_names_its_last_operation_alone(lab: kernellab.Lab) -> None:
+    graph = lab.compile(scaled, torch.ones(64), torch.ones(64), 3.5).graph
+    nodes = diagram_of(graph, view="operations").nodes
+    assert [node.lines[0] for node in nodes if node.lines[-1].startswith("scale ")] == ["divf 1"]
+
+
+@triton.jit
 def unrolled(x, out):
     i = tl.arange(0, 16)
     acc = tl.zeros((16,), tl.float32)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from itertools import pairwise, product
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph, Location, Operation, Value, place_of
@@ -152,20 +152,13 @@ class OperationView(_TtirView):
 
     @cached_property
     def parts(self) -> set[int]:
-        """The values that stand in the expression of another one of the same name, in the same line.
+        """The values of an expression that are made elsewhere in it than its last one, which the variable holds.
 
-        In an unrolled loop, the whole of a round is an operand of the next one; no operation takes that of the last.
+        In an unrolled loop, the last one of each round is made in the same place.
         """
-        values = self.graph.values
-        operands = {
-            operand
-            for operation in self.graph.operations
-            for operand, result in product(operation.operands, operation.results[:1])
-            if values[operand].name == values[result].name
-            and values[operand].location.line == values[result].location.line
-        }
-        wholes = {self._site(value) for value in values if value.index not in operands}
-        return {operand for operand in operands if self._site(values[operand]) not in wholes}
+        results = [self.graph.values[result] for made in self.graph.operations for result in made.results[:1]]
+        wholes = {replace(value.location, column=None): self._site(value) for value in results}
+        return {v.index for v in results if self._site(v) != wholes[replace(v.location, column=None)]}
 
     def _site(self, value: Value) -> tuple[Location, str | None]:
         """The place of the operation that makes a value, and its name."""
